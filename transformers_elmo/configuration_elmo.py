@@ -1,0 +1,236 @@
+# Copyright 2026 The transformers-elmo authors.
+# Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
+"""Configuration of ELMo (Peters et al. 2018, https://arxiv.org/abs/1802.05365).
+
+The fields are those of bilm-tf's `options.json`, with the word input of bilm-tf, the word + character
+input of ELMoForManyLangs and the layer mix of AllenNLP's `Elmo` beside them.
+"""
+
+from dataclasses import field
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+from transformers import PretrainedConfig
+
+INPUTS = ("characters", "words", "words+characters")
+ACTIVATIONS = ("relu", "tanh")
+MIXES = ("learned", "top", "fixed")
+
+# Every class a checkpoint can be opened with. transformers writes only the class that was saved, so that a tagger's
+# checkpoint would fail under AutoModel; the whole map makes every combination work.
+AUTO_MAP = {
+    "AutoConfig": "configuration_elmo.ElmoConfig",
+    "AutoModel": "modeling_elmo.ElmoModel",
+    "AutoModelForTokenClassification": "modeling_elmo.ElmoForTokenClassification",
+}
+
+
+def original_filters() -> list[list[int]]:
+    """The 2,048 filters of all released English models: [width, number]."""
+    return [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
+
+
+@strict
+class ElmoConfig(PretrainedConfig):
+    r"""
+    Sizes and options of an ELMo model. Without arguments: the original 4096/512 model.
+
+    Args:
+        vocab_size (`int`): words of the language model plus one, as id 0 is padding. Only word inputs and the
+            language model's softmax have a row for each word; a character model reads any word.
+        inputs (`str`): what a word is read from: `"characters"`, `"words"` (an embedding of the word id) or
+            `"words+characters"` (ELMoForManyLangs: word embedding and character CNN concatenated, then projected).
+        char_vocab_size (`int`): characters plus one, as id 0 means "no word here"; 262 for bytes.
+        max_characters_per_token (`int`): width of a word, begin- and end-of-word marks included.
+        char_embedding_dim (`int`): size of a character's vector.
+        char_filters (`list[list[int]]`): convolutions as `[width, number of filters]`.
+        char_activation (`str`): `"relu"` or `"tanh"`, applied after the maximum over positions.
+        num_highway_layers (`int`): highway layers after the convolutions, 0 for none.
+        word_embedding_dim (`int`, *optional*): size of a word's embedding; the projection's size if not given.
+        lstm_dim (`int`): LSTM cells of one layer and direction (H).
+        projection_dim (`int`, *optional*): size of one direction's output (P); none for an LSTM without projection,
+            whose output then has `lstm_dim` numbers.
+        num_hidden_layers (`int`): LSTM layers of each direction (L).
+        cell_clip, projection_clip (`float`, *optional*): bounds of the cells and of the projected outputs, or none.
+        use_skip_connections (`bool`): add a layer's input to its output, from the second layer on.
+        forget_bias (`float`): added to the forget gate at run time, as TensorFlow does: the weights do not hold it.
+        dropout (`float`): dropped share of each layer's input while the biLM itself is trained.
+        mix (`str`): how the layers become one vector: `"learned"` (gamma * sum_j softmax(w)_j h_j), `"top"`
+            (gamma * h_L) or `"fixed"` (sum_j mix_weights_j h_j, nothing learned).
+        mix_weights (`list[float]`, *optional*): the L + 1 weights of a fixed mix, used as they are.
+        mix_layer_norm (`bool`): normalise each layer before it is mixed, by one mean and variance over all words of
+            the batch, as the originals do. The only option with which a sentence's vectors depend on its batch.
+        freeze_bilm (`bool`): heads train the mix and their own layers only; `False` trains the biLM with them.
+        classifier_dropout (`float`): dropped share of the ELMo vectors in a head.
+
+    Example:
+
+    ```python
+    >>> from transformers_elmo import ElmoConfig
+    >>> ElmoConfig.small().hidden_size
+    256
+    ```
+    """
+
+    model_type = "elmo"
+
+    vocab_size: int = 793_472
+    inputs: str = "characters"
+    char_vocab_size: int = 262
+    max_characters_per_token: int = 50
+    char_embedding_dim: int = 16
+    char_filters: list[list[int]] | list[tuple[int, int]] = field(default_factory=original_filters)
+    char_activation: str = "relu"
+    num_highway_layers: int = 2
+    word_embedding_dim: int | None = None
+    lstm_dim: int = 4096
+    projection_dim: int | None = 512
+    num_hidden_layers: int = 2
+    cell_clip: float | int | None = 3.0
+    projection_clip: float | int | None = 3.0
+    use_skip_connections: bool = True
+    forget_bias: float | int = 1.0
+    dropout: float | int = 0.1
+    mix: str = "learned"
+    mix_weights: list[float | int] | None = None
+    mix_layer_norm: bool = False
+    freeze_bilm: bool = True
+    classifier_dropout: float | int = 0.5
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    tie_word_embeddings: bool = False
+
+    def __post_init__(self, **kwargs: Any):
+        # Tuples are as good as lists, but JSON gives back lists.
+        self.char_filters = [list(pair) for pair in self.char_filters]
+        super().__post_init__(**kwargs)
+        self.auto_map = dict(AUTO_MAP)
+        # The strict dataclass calls it too, but wraps the ValueError in one of its own.
+        self.validate_elmo()
+
+    @property
+    def output_dim(self) -> int:
+        """P: the size of one direction's output, and of a word's vector before the LSTMs."""
+        return self.projection_dim if self.projection_dim is not None else self.lstm_dim
+
+    @property
+    def hidden_size(self) -> int:
+        """2P: the size of an ELMo vector, both directions."""
+        return 2 * self.output_dim
+
+    @property
+    def num_filters(self) -> int:
+        """All convolution filters together."""
+        return sum(number for _, number in self.char_filters)
+
+    def validate_elmo(self):
+        """Refuse sizes and options that make no ELMo, naming the rule and the value."""
+
+        def check(is_true: bool, rule: str, name: str):
+            if not is_true:
+                raise ValueError(f"{rule}; got {name}={getattr(self, name)!r}.")
+
+        def check_choice(name: str, choices: tuple[str, ...]):
+            check(getattr(self, name) in choices, f"{name} must be one of {', '.join(choices)}", name)
+
+        def check_size(name: str, least: int):
+            check(getattr(self, name) >= least, f"{name} must be at least {least}", name)
+
+        check_choice("inputs", INPUTS)
+        check_choice("char_activation", ACTIVATIONS)
+        check_choice("mix", MIXES)
+        check_size("vocab_size", 1)
+        check_size("lstm_dim", 1)
+        check_size("num_hidden_layers", 1)
+        check_size("num_highway_layers", 0)
+        if self.projection_dim is not None:
+            check_size("projection_dim", 1)
+        if self.word_embedding_dim is not None:
+            check_size("word_embedding_dim", 1)
+        if "characters" in self.inputs:
+            check_size("char_vocab_size", 2)
+            check_size("char_embedding_dim", 1)
+            check_size("max_characters_per_token", 3)
+            check(
+                len(self.char_filters) > 0 and all(len(pair) == 2 and min(pair) >= 1 for pair in self.char_filters),
+                "char_filters must be a list of [width, number] pairs of positive integers",
+                "char_filters",
+            )
+            check(
+                max(width for width, _ in self.char_filters) <= self.max_characters_per_token,
+                f"no filter may be wider than max_characters_per_token={self.max_characters_per_token}",
+                "char_filters",
+            )
+        for name in ("cell_clip", "projection_clip"):
+            check(getattr(self, name) is None or getattr(self, name) > 0, f"{name} must be positive or None", name)
+        for name in ("dropout", "classifier_dropout"):
+            check(0 <= getattr(self, name) < 1, f"{name} must be at least 0 and below 1", name)
+        check(
+            (self.mix == "fixed") == (self.mix_weights is not None),
+            f'mix_weights are given with mix="fixed" and only then, and mix is "{self.mix}"',
+            "mix_weights",
+        )
+        if self.mix_weights is not None:
+            check(
+                len(self.mix_weights) == self.num_hidden_layers + 1,
+                f"mix_weights must have num_hidden_layers + 1 = {self.num_hidden_layers + 1} numbers, "
+                "one for each LSTM layer and one for the words below them",
+                "mix_weights",
+            )
+
+    @classmethod
+    def small(cls, **kwargs) -> "ElmoConfig":
+        """The released small model, 1024/128: 13.6 million parameters."""
+        return cls(**{"lstm_dim": 1024, "projection_dim": 128, "num_highway_layers": 1, **kwargs})
+
+    @classmethod
+    def medium(cls, **kwargs) -> "ElmoConfig":
+        """The released medium model, 2048/256: 28 million parameters."""
+        return cls(**{"lstm_dim": 2048, "projection_dim": 256, "num_highway_layers": 1, **kwargs})
+
+    @classmethod
+    def original(cls, **kwargs) -> "ElmoConfig":
+        """The released original model, 4096/512: 93.6 million parameters."""
+        return cls(**kwargs)
+
+    @classmethod
+    def from_bilm_options(cls, options: dict[str, Any], **kwargs) -> "ElmoConfig":
+        """The configuration that bilm-tf's `options.json` describes; keyword arguments overrule it."""
+        if not options.get("bidirectional", True):
+            raise ValueError("ELMo has two directions; got bilm-tf options with bidirectional=False.")
+        try:
+            lstm, char_cnn = options["lstm"], options.get("char_cnn")
+            # bilm-tf projects only to something smaller, and always names both sizes.
+            projection_dim = lstm["projection_dim"] if lstm["projection_dim"] < lstm["dim"] else None
+            fields = {
+                "lstm_dim": lstm["dim"],
+                "projection_dim": projection_dim,
+                "num_hidden_layers": lstm.get("n_layers", 1),
+                "cell_clip": lstm.get("cell_clip"),
+                "projection_clip": lstm.get("proj_clip"),
+                "use_skip_connections": bool(lstm.get("use_skip_connections", False)),
+            }
+            if char_cnn is None:
+                fields["inputs"] = "words"
+            else:
+                fields |= {
+                    "max_characters_per_token": char_cnn.get("max_characters_per_token", 50),
+                    "char_embedding_dim": char_cnn["embedding"]["dim"],
+                    "char_filters": char_cnn["filters"],
+                    "char_activation": char_cnn.get("activation", "relu"),
+                    "num_highway_layers": char_cnn.get("n_highway") or 0,
+                }
+        except KeyError as error:
+            raise ValueError(f"bilm-tf options must have the key {error}; got {options!r}.") from None
+        if "dropout" in options:
+            fields["dropout"] = options["dropout"]
+        if "n_tokens_vocab" in options:
+            fields["vocab_size"] = options["n_tokens_vocab"] + 1
+        # `n_characters` is 261 while bilm-tf trains and 262 while it predicts, of one and the same model: bytes.
+        return cls(**{**fields, **kwargs})
+
+
+ElmoConfig.register_for_auto_class()
+
+__all__ = ["ElmoConfig"]

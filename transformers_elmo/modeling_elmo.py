@@ -1,0 +1,627 @@
+# Copyright 2026 The transformers-elmo authors.
+# Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
+"""ELMo (Peters et al. 2018, https://arxiv.org/abs/1802.05365) as a transformers model.
+
+Follows allenai/bilm-tf to the bit where it can, and says where it does not: no state is kept between calls, and words
+that are masked do not exist, whatever stands beside them.
+
+Shapes: B sentences of at most T words of W characters; N words in all, U of them distinct; F convolution filters;
+H LSTM cells and P outputs of one direction; L layers.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.autograd.function import once_differentiable
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import TokenClassifierOutput
+from transformers.utils import ModelOutput, can_return_tuple
+
+from .configuration_elmo import ElmoConfig
+
+# Words whose convolutions are computed together, and the rows of gates that are computed before the time loop when
+# nothing is kept for a backward pass: both bound the memory, not the result.
+CONVOLUTION_WORDS = 256
+GATE_BYTES = 1 << 26
+
+BiLMState = tuple[torch.Tensor, torch.Tensor]  # outputs (L, 2, B, P), cells (L, 2, B, H); direction 0 is forward
+
+
+def distinct_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Indices of one row of each kind (U,), and for each row its kind (N,), so that `rows[first][kind] == rows`."""
+    # `torch.unique(dim=0)` sorts whole rows; sorting a polynomial hash of them is many times faster. Multiplication
+    # wraps at 64 bits. Two different rows with one hash are found by comparing, and then the slow way is taken.
+    powers = torch.full((rows.shape[1],), 6364136223846793005, device=rows.device).cumprod(0)
+    _, kind = torch.unique((rows * powers).sum(1), return_inverse=True)
+
+    def first_of_each(kind):
+        number = int(kind.max()) + 1 if len(kind) else 0
+        return torch.zeros(number, dtype=torch.long, device=rows.device).scatter_(
+            0, kind, torch.arange(len(kind), device=rows.device)
+        )
+
+    first = first_of_each(kind)
+    if not torch.equal(rows[first][kind], rows):
+        _, kind = torch.unique(rows, dim=0, return_inverse=True)
+        first = first_of_each(kind)
+    return first, kind
+
+
+class ElmoHighway(nn.Module):
+    """y = g * relu(W_t x + b_t) + (1 - g) * x with g = sigmoid(W_c x + b_c) (Srivastava et al. 2015)."""
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.transform = nn.Linear(size, size)
+        self.carry = nn.Linear(size, size)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        gate = torch.sigmoid(self.carry(x))
+        return gate * F.relu(self.transform(x)) + (1 - gate) * x
+
+
+class ElmoCharacterEncoder(nn.Module):
+    """Words from their characters: embedding, convolutions, maximum over positions, highway layers."""
+
+    def __init__(self, config: ElmoConfig):
+        super().__init__()
+        # Character 0 is the only one with a zero vector. The padding character inside a word is learned like any
+        # other and takes part in every convolution.
+        self.embedding = nn.Embedding(config.char_vocab_size, config.char_embedding_dim, padding_idx=0)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(config.char_embedding_dim, number, width) for width, number in config.char_filters
+        )
+        self.highways = nn.ModuleList(ElmoHighway(config.num_filters) for _ in range(config.num_highway_layers))
+        self.activation = getattr(torch, config.char_activation)
+        self.widest = max(width for width, _ in config.char_filters)
+
+    def forward(self, char_ids: torch.Tensor) -> torch.Tensor:
+        """char_ids (U, W) -> (U, F)"""
+        width = char_ids.shape[1]
+        # Windows that lie wholly in the padding at the end of a word all give the same number, so one of them is
+        # enough for the maximum: a short word is convolved up to its end and one such window.
+        ends = (char_ids != char_ids[:, -1:]) * torch.arange(1, width + 1, device=char_ids.device)
+        ends, by_length = ends.amax(1).sort()  # (U,)
+        pooled = []
+        for words, end in zip(by_length.split(CONVOLUTION_WORDS), ends.split(CONVOLUTION_WORDS)):
+            used = min(width, int(end[-1]) + self.widest)
+            embedded = self.embedding(char_ids[words, :used]).transpose(1, 2)  # (u, D, used)
+            # The maximum comes first, the activation after it.
+            pooled.append(torch.cat([convolution(embedded).amax(-1) for convolution in self.convolutions], 1))
+        x = self.activation(torch.cat(pooled)[by_length.argsort()])  # (U, F)
+        for highway in self.highways:
+            x = highway(x)
+        return x
+
+
+class ElmoTokenEncoder(nn.Module):
+    """The context-free vector x of each word, from its characters, its id or both."""
+
+    def __init__(self, config: ElmoConfig):
+        super().__init__()
+        self.word_embedding = self.characters = self.projection = None
+        width = 0
+        if "words" in config.inputs:
+            width += config.word_embedding_dim or config.output_dim
+            self.word_embedding = nn.Embedding(config.vocab_size, width, padding_idx=0)
+        if "characters" in config.inputs:
+            width += config.num_filters
+            self.characters = ElmoCharacterEncoder(config)
+        # bilm-tf projects only where the sizes differ, ELMoForManyLangs always.
+        if width != config.output_dim or config.inputs == "words+characters":
+            self.projection = nn.Linear(width, config.output_dim)
+
+    def forward(self, word_ids: torch.Tensor | None, char_ids: torch.Tensor | None) -> torch.Tensor:
+        """word_ids (N,), char_ids (N, W), the one that is not read None -> (N, P)"""
+        read = [ids.view(len(ids), -1) for ids in (word_ids, char_ids) if ids is not None]
+        # Each distinct word is encoded once and its vector copied to where the word stands; on the way back the
+        # gradients of its copies are added up.
+        first, kind = distinct_rows(torch.cat(read, 1))
+        x = []
+        if self.word_embedding is not None:
+            x.append(self.word_embedding(word_ids[first]))
+        if self.characters is not None:
+            x.append(self.characters(char_ids[first]))
+        x = torch.cat(x, 1)  # (U, E): the word embedding stands first, as in ELMoForManyLangs
+        if self.projection is not None:
+            x = self.projection(x)
+        return x[kind]
+
+
+@dataclass
+class Packing:
+    """Where the words of a padded batch go when they are read step by step, without padding.
+
+    Step t of a direction holds the t-th word of each sentence that has one, the longest sentence first, so that a
+    finished sentence is no longer there. N words take N rows.
+    """
+
+    places: torch.Tensor  # (N,) of each word in the flattened batch, B x T
+    sentences: torch.Tensor  # (B,) from the longest to the shortest
+    steps: list[int]  # words at each step
+    orders: tuple[torch.Tensor, torch.Tensor]  # forward and backward: (N,) words in the order of reading
+    returns: tuple[torch.Tensor, torch.Tensor]  # their inverses
+
+    @classmethod
+    def of(cls, mask: torch.Tensor) -> "Packing":
+        """mask (B, T): true where there is a word. Holes are skipped as padding on either side is."""
+        lengths = mask.sum(1)  # (B,)
+        places = mask.flatten().nonzero().squeeze(1)  # (N,)
+        sentences = lengths.argsort(descending=True, stable=True)
+        ranks = sentences.argsort()  # (B,)
+        longest = int(lengths.max()) if len(lengths) else 0
+        steps = (lengths[:, None] > torch.arange(longest, device=mask.device)).sum(0)  # (longest,)
+        starts = steps.cumsum(0) - steps
+        row = places // max(mask.shape[1], 1)  # (N,) sentence of each word
+        index = mask.cumsum(1).flatten()[places] - 1  # (N,) word of its sentence
+        forward = starts[index] + ranks[row]
+        backward = starts[lengths[row] - 1 - index] + ranks[row]
+        return cls(places, sentences, steps.tolist(), (forward.argsort(), backward.argsort()), (forward, backward))
+
+
+class ProjectedLSTM(torch.autograd.Function):
+    """One direction of one layer over packed words, with its gradient written out.
+
+    i, f, o = sigmoid(x W + h R + b), j = tanh(x W + h R + b)
+    c = clip(f * c + i * j)           the clipped cell is carried
+    h = clip((o * tanh(c)) V)         the clipped output recurs
+
+    Autograd over a loop of steps would add up one small weight gradient a step; here the gates' gradients are
+    collected and each weight gradient is one product.
+    """
+
+    @staticmethod
+    def forward(ctx, x, input_weight, recurrent_weight, bias, projection, h0, c0, steps, cell_clip, output_clip, keep):
+        cells = c0.shape[1]
+        outputs = x.new_empty(len(x), h0.shape[1])  # (N, P)
+        kept_cells = x.new_empty(len(x), cells) if keep else None  # (N, H)
+        h, c = h0.clone(), c0.clone()  # (B, P), (B, H)
+        gate_rows = len(x) if keep else GATE_BYTES // (4 * cells * x.element_size())
+        gates, first, start = None, 0, 0
+        for step, rows in enumerate(steps):
+            if gates is None or start + rows > first + len(gates):
+                # The input's half of the gates, for as many steps at once as memory allows.
+                first, last = start, start
+                for later in steps[step:]:
+                    if last > first and last + later > first + gate_rows:
+                        break
+                    last += later
+                gates = torch.addmm(bias, x[first:last], input_weight)  # (n, 4H)
+            gate = gates[start - first : start - first + rows]
+            gate.addmm_(h[:rows], recurrent_weight)
+            gate[:, : 3 * cells].sigmoid_()
+            gate[:, 3 * cells :].tanh_()
+            i, f, o, j = gate.split(cells, 1)
+            c_now = c[:rows].mul_(f).addcmul_(i, j)
+            if cell_clip is not None:
+                c_now.clamp_(-cell_clip, cell_clip)
+            out = torch.tanh(c_now).mul_(o)
+            if projection is not None:
+                out = out @ projection
+                if output_clip is not None:
+                    out.clamp_(-output_clip, output_clip)
+            h[:rows] = out
+            outputs[start : start + rows] = out
+            if keep:
+                kept_cells[start : start + rows] = c_now
+            start += rows
+        if keep:
+            ctx.save_for_backward(
+                x, input_weight, recurrent_weight, projection, h0, c0, gates, kept_cells, outputs
+            )
+            ctx.steps, ctx.cell_clip, ctx.output_clip = steps, cell_clip, output_clip
+        return outputs, h, c
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_outputs, d_h, d_c):
+        x, input_weight, recurrent_weight, projection, h0, c0, gates, kept_cells, outputs = ctx.saved_tensors
+        cells = c0.shape[1]
+        d_gates = torch.empty_like(gates) if gates is not None else x.new_empty(0, 4 * cells)  # (N, 4H)
+        hidden = torch.empty_like(kept_cells)  # (N, H) o * tanh(c), before the projection
+        d_outputs = d_outputs.clone()  # (N, P)
+        d_h, d_c = d_h.clone(), d_c.clone()  # (B, P), (B, H) what the steps after this one and the end state ask for
+        end = len(x)
+        for step in reversed(range(len(ctx.steps))):
+            rows = ctx.steps[step]
+            now = slice(end - rows, end)
+            c_before = c0[:rows]
+            if step > 0:
+                before = end - rows - ctx.steps[step - 1]
+                c_before = kept_cells[before : before + rows]
+            i, f, o, j = gates[now].split(cells, 1)
+            d_out = d_outputs[now].add_(d_h[:rows])
+            tanh_c = torch.tanh(kept_cells[now])
+            torch.mul(o, tanh_c, out=hidden[now])
+            d_hidden = d_out
+            if projection is not None:
+                if ctx.output_clip is not None:
+                    d_out.mul_(outputs[now].abs() < ctx.output_clip)
+                d_hidden = d_out @ projection.t()
+            d_cell = d_hidden * o * (1 - tanh_c * tanh_c) + d_c[:rows]
+            if ctx.cell_clip is not None:
+                d_cell.mul_(kept_cells[now].abs() < ctx.cell_clip)
+            d_gate = d_gates[now]
+            d_i, d_f, d_o, d_j = d_gate.split(cells, 1)
+            torch.mul(d_cell * j, i * (1 - i), out=d_i)
+            torch.mul(d_cell * c_before, f * (1 - f), out=d_f)
+            torch.mul(d_hidden * tanh_c, o * (1 - o), out=d_o)
+            torch.mul(d_cell * i, 1 - j * j, out=d_j)
+            d_c[:rows] = d_cell * f
+            d_h[:rows] = d_gate @ recurrent_weight.t()
+            end -= rows
+
+        needs = ctx.needs_input_grad
+        d_x = d_gates @ input_weight.t() if needs[0] else None
+        d_input_weight = x.t() @ d_gates if needs[1] else None
+        d_recurrent_weight = None
+        if needs[2]:
+            h_before, start = [h0[: rows] for rows in ctx.steps[:1]], 0
+            for rows, later in zip(ctx.steps, ctx.steps[1:]):
+                h_before.append(outputs[start : start + later])
+                start += rows
+            h_before = torch.cat(h_before) if h_before else x.new_empty(0, h0.shape[1])  # (N, P)
+            d_recurrent_weight = h_before.t() @ d_gates
+        d_bias = d_gates.sum(0) if needs[3] else None
+        d_projection = hidden.t() @ d_outputs if needs[4] else None
+        return d_x, d_input_weight, d_recurrent_weight, d_bias, d_projection, d_h, d_c, None, None, None, None
+
+
+class ElmoLSTM(nn.Module):
+    """One direction of one layer: an LSTM with clipped cells and a clipped projection of its output.
+
+    Weights lie as TensorFlow's do, (in, out), which is also the faster way round for the products of a step; the
+    gates stand in the order i, f, o, j (j is the new input), so that one sigmoid covers three of them.
+    """
+
+    def __init__(self, config: ElmoConfig):
+        super().__init__()
+        size, cells = config.output_dim, config.lstm_dim
+        self.input_weight = nn.Parameter(torch.empty(size, 4 * cells))
+        self.recurrent_weight = nn.Parameter(torch.empty(size, 4 * cells))
+        self.bias = nn.Parameter(torch.empty(4 * cells))
+        self.projection_weight = nn.Parameter(torch.empty(cells, size)) if config.projection_dim is not None else None
+        self.forget_bias = config.forget_bias
+        self.cell_clip, self.output_clip = config.cell_clip, config.projection_clip
+
+    @torch.compiler.disable  # a loop whose length changes with every batch
+    def forward(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor, steps: list[int]):
+        """x (N, P) packed, h (B, P) and c (B, H) from the longest sentence on -> outputs (N, P), last h and c"""
+        weights = [self.input_weight, self.recurrent_weight, self.bias, self.projection_weight]
+        if torch.is_autocast_enabled(x.device.type):
+            dtype = torch.get_autocast_dtype(x.device.type)
+        else:
+            dtype = self.bias.dtype
+        x, h, c, *weights = [None if w is None else w.to(dtype) for w in (x, h, c, *weights)]
+        cells = c.shape[1]
+        # TensorFlow adds the forget bias at run time, so that the weights do not hold it.
+        weights[2] = weights[2] + self.forget_bias * (
+            torch.arange(4 * cells, device=x.device) // cells == 1
+        ).to(dtype)
+        keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, h, c, *weights))
+        with torch.autocast(x.device.type, enabled=False):
+            return ProjectedLSTM.apply(x, *weights, h, c, steps, self.cell_clip, self.output_clip, keep)
+
+
+class ElmoLayer(GradientCheckpointingLayer):
+    """Both directions of one layer. They never see each other."""
+
+    def __init__(self, config: ElmoConfig, index: int):
+        super().__init__()
+        self.forward_lstm = ElmoLSTM(config)
+        self.backward_lstm = ElmoLSTM(config)
+        self.residual = config.use_skip_connections and index > 0
+        self.dropout = config.dropout
+
+    def forward(self, forward_x, backward_x, h, c, steps: list[int]):
+        """forward_x, backward_x (N, P), each in its order of reading; h (2, B, P), c (2, B, H) -> the same four"""
+        outputs, last_h, last_c = [], [], []
+        for lstm, x, h_0, c_0 in zip((self.forward_lstm, self.backward_lstm), (forward_x, backward_x), h, c):
+            # A frozen biLM gives the same vectors in training: dropout belongs to its own training.
+            x = F.dropout(x, self.dropout, self.training and lstm.bias.requires_grad)
+            output, h_n, c_n = lstm(x, h_0, c_0, steps)
+            # The residual is added to what the layer gives out, not to what recurs.
+            outputs.append(output + x if self.residual else output)
+            last_h.append(h_n)
+            last_c.append(c_n)
+        return outputs[0], outputs[1], torch.stack(last_h), torch.stack(last_c)
+
+
+class ElmoBiLM(nn.Module):
+    """The two language models: L layers that read a sentence forward, and L that read it backward."""
+
+    def __init__(self, config: ElmoConfig):
+        super().__init__()
+        self.layers = nn.ModuleList(ElmoLayer(config, index) for index in range(config.num_hidden_layers))
+        self.sizes = config.output_dim, config.lstm_dim
+
+    def forward(
+        self, x: torch.Tensor, packing: Packing, state: BiLMState | None = None
+    ) -> tuple[list[torch.Tensor], BiLMState]:
+        """x (N, P), state before the first word of each sentence -> L + 1 layers (N, 2P), state after the last"""
+        batch = len(packing.sentences)
+        if state is None:
+            state = [x.new_zeros(len(self.layers), 2, batch, size) for size in self.sizes]
+        h, c = [part[:, :, packing.sentences] for part in state]  # (L, 2, B, P), (L, 2, B, H)
+        hidden, last_h, last_c = [torch.cat([x, x], 1)], [], []
+        forward, backward = [x[order] for order in packing.orders]
+        for layer, h_0, c_0 in zip(self.layers, h, c):
+            forward, backward, h_n, c_n = layer(forward, backward, h_0, c_0, packing.steps)
+            hidden.append(torch.cat([y[back] for y, back in zip((forward, backward), packing.returns)], 1))
+            last_h.append(h_n)
+            last_c.append(c_n)
+        ranks = packing.sentences.argsort()
+        return hidden, (torch.stack(last_h)[:, :, ranks], torch.stack(last_c)[:, :, ranks])
+
+
+class ElmoMix(nn.Module):
+    """ELMo = gamma * sum_j s_j h_j, equation (1) of the paper."""
+
+    def __init__(self, config: ElmoConfig):
+        super().__init__()
+        self.kind, self.layer_norm = config.mix, config.mix_layer_norm
+        self.fixed_weights = config.mix_weights
+        self.weights = nn.Parameter(torch.zeros(config.num_hidden_layers + 1)) if config.mix == "learned" else None
+        self.gamma = nn.Parameter(torch.ones(1)) if config.mix != "fixed" else None
+
+    def layer_weights(self) -> list[torch.Tensor | float]:
+        """s_0 ... s_L"""
+        return list(torch.softmax(self.weights, 0)) if self.kind == "learned" else self.fixed_weights
+
+    def forward(self, layers: list[torch.Tensor], mask: torch.Tensor) -> torch.Tensor:
+        """L + 1 layers (B, T, 2P), zero where mask (B, T) is false -> (B, T, 2P)"""
+        if self.kind == "top":
+            return self.gamma * layers[-1]
+        if self.layer_norm:
+            layers = [self.normalise(layer, mask[..., None]) for layer in layers]
+        mixed = sum(weight * layer for weight, layer in zip(self.layer_weights(), layers))
+        return mixed if self.gamma is None else self.gamma * mixed
+
+    @staticmethod
+    def normalise(layer: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        # One mean and variance for the whole batch, AllenNLP's tiny value under the root, no scale and no shift.
+        number = (mask.sum() * layer.shape[-1]).clamp(min=1)
+        mean = layer.sum() / number
+        centred = (layer - mean) * mask
+        return centred / torch.sqrt(centred.square().sum() / number + 1e-13)
+
+
+class ElmoPreTrainedModel(PreTrainedModel):
+    config: ElmoConfig
+    base_model_prefix = "elmo"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["ElmoTokenEncoder", "ElmoLSTM"]
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        """bilm-tf's initial values; every parameter has one, so that a part missing from a checkpoint is not garbage."""
+        if isinstance(module, nn.Embedding):
+            init.uniform_(module.weight, -1.0, 1.0)
+            if module.padding_idx is not None:
+                init.zeros_(module.weight[module.padding_idx])
+        elif isinstance(module, nn.Conv1d):
+            if self.config.char_activation == "relu":
+                init.uniform_(module.weight, -0.05, 0.05)
+            else:
+                init.normal_(module.weight, 0.0, (module.in_channels * module.kernel_size[0]) ** -0.5)
+            init.zeros_(module.bias)
+        elif isinstance(module, nn.Linear):
+            init.normal_(module.weight, 0.0, module.in_features**-0.5)
+            init.zeros_(module.bias)
+        elif isinstance(module, ElmoLSTM):
+            init.xavier_uniform_(module.input_weight)
+            init.xavier_uniform_(module.recurrent_weight)
+            init.zeros_(module.bias)
+            if module.projection_weight is not None:
+                init.xavier_uniform_(module.projection_weight)
+        elif isinstance(module, ElmoMix):
+            if module.weights is not None:
+                init.zeros_(module.weights)
+            if module.gamma is not None:
+                init.ones_(module.gamma)
+        if isinstance(module, ElmoHighway):
+            init.constant_(module.carry.bias, -2.0)  # at first a highway lets words pass
+
+
+@dataclass
+class ElmoModelOutput(ModelOutput):
+    """
+    Args:
+        last_hidden_state (`torch.FloatTensor` of shape `(B, T, 2P)`): the ELMo vectors, aligned with the input, its
+            boundaries included; exactly zero at padding.
+        hidden_states (`tuple(torch.FloatTensor)`, *optional*): the L + 1 layers `(B, T, 2P)` that are mixed: the
+            words without context (doubled), then each LSTM layer, forward half first.
+        state (`tuple(torch.FloatTensor)`, *optional*): LSTM outputs `(L, 2, B, P)` and cells `(L, 2, B, H)` after the
+            last word read in each direction.
+    """
+
+    last_hidden_state: torch.FloatTensor | None = None
+    hidden_states: tuple[torch.FloatTensor | None, ...] | None = None
+    state: BiLMState | None = None
+
+
+class ElmoModel(ElmoPreTrainedModel):
+    """Words in, vectors that depend on their sentence out.
+
+    ```python
+    >>> inputs = tokenizer(["Don 't stop !"], return_tensors="pt")
+    >>> model(**inputs).last_hidden_state.shape     # <S> Don 't stop ! </S>
+    torch.Size([1, 6, 1024])
+    ```
+    """
+
+    def __init__(self, config: ElmoConfig):
+        super().__init__(config)
+        self.token_encoder = ElmoTokenEncoder(config)
+        self.bilm = ElmoBiLM(config)
+        self.mix = ElmoMix(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Embedding:
+        """The table that input is looked up in: words where they are read, characters otherwise."""
+        encoder = self.token_encoder
+        return encoder.word_embedding if encoder.word_embedding is not None else encoder.characters.embedding
+
+    def set_input_embeddings(self, value: nn.Embedding):
+        if self.token_encoder.word_embedding is not None:
+            self.token_encoder.word_embedding = value
+        else:
+            self.token_encoder.characters.embedding = value
+
+    def layer_weights(self) -> dict[str, float]:
+        """The mix by name: `words` (layer 0), `lstm_1` ... `lstm_L`, and `gamma`."""
+        names = ["words"] + [f"lstm_{layer}" for layer in range(1, self.config.num_hidden_layers + 1)]
+        weights = [0.0] * (len(names) - 1) + [1.0] if self.mix.kind == "top" else self.mix.layer_weights()
+        gamma = 1.0 if self.mix.gamma is None else self.mix.gamma
+        return {name: float(weight) for name, weight in zip([*names, "gamma"], [*weights, gamma])}
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        char_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        state: BiLMState | None = None,
+        output_state: bool = False,
+        output_hidden_states: bool | list[int] | None = None,
+    ) -> ElmoModelOutput:
+        r"""
+        Args:
+            input_ids (`(B, T)`): word ids. Read by models with word input, passed over by others.
+            char_ids (`(B, T, W)`): characters of the same words, a row of zeros where there is no word.
+            attention_mask (`(B, T)`): zero where there is no word. If not given, words are where ids are not zero.
+            state: LSTM outputs and cells to start each sentence with, as a former call gave them; zeros by default.
+            output_state: give the state after the last words back. Nothing is remembered otherwise.
+            output_hidden_states: give all layers back, or only those whose indices are listed.
+        """
+        input_ids, char_ids, mask = self._check_inputs(input_ids, char_ids, attention_mask)
+        packing = Packing.of(mask)
+        words = [None if ids is None else ids.flatten(0, 1)[packing.places] for ids in (input_ids, char_ids)]
+        self._check_range(*words)
+        if state is not None:
+            self._check_state(state, len(mask))
+        layers, last_state = self.bilm(self.token_encoder(*words), packing, state)
+        layers = [self._unpack(layer, packing, mask) for layer in layers]
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        hidden_states = None
+        if isinstance(output_hidden_states, (list, tuple)):
+            hidden_states = tuple(h if i in output_hidden_states else None for i, h in enumerate(layers))
+        elif output_hidden_states:
+            hidden_states = tuple(layers)
+        return ElmoModelOutput(
+            last_hidden_state=self.mix(layers, mask),
+            hidden_states=hidden_states,
+            state=last_state if output_state or state is not None else None,
+        )
+
+    @staticmethod
+    def _unpack(layer: torch.Tensor, packing: Packing, mask: torch.Tensor) -> torch.Tensor:
+        """(N, 2P) -> (B, T, 2P), zeros where there is no word"""
+        padded = layer.new_zeros(mask.numel(), layer.shape[1]).index_copy(0, packing.places.to(layer.device), layer)
+        return padded.view(*mask.shape, -1)
+
+    def _check_inputs(self, input_ids, char_ids, attention_mask):
+        """The tensors that this model reads (None for the other) and the mask, or an error that says what is wrong."""
+        config = self.config
+        reads_words, reads_characters = "words" in config.inputs, "characters" in config.inputs
+        if reads_words and input_ids is None:
+            raise ValueError(f"A model with inputs={config.inputs!r} needs input_ids, got None: pass the tokenizer's.")
+        if reads_characters and char_ids is None:
+            raise ValueError(
+                f"A model with inputs={config.inputs!r} needs char_ids of shape (sentences, words, "
+                f"{config.max_characters_per_token}), got None: pass the tokenizer's char_ids."
+            )
+        if reads_words and input_ids.dim() != 2:
+            raise ValueError(f"input_ids must have shape (sentences, words), got {tuple(input_ids.shape)}.")
+        if reads_characters and (char_ids.dim() != 3 or char_ids.shape[2] != config.max_characters_per_token):
+            raise ValueError(
+                f"char_ids must have shape (sentences, words, {config.max_characters_per_token}), "
+                f"got {tuple(char_ids.shape)}: use the tokenizer of this checkpoint."
+            )
+        input_ids, char_ids = input_ids if reads_words else None, char_ids if reads_characters else None
+        if reads_words and reads_characters and input_ids.shape != char_ids.shape[:2]:
+            raise ValueError(
+                "input_ids and char_ids must describe the same words, "
+                f"got shapes {tuple(input_ids.shape)} and {tuple(char_ids.shape)}."
+            )
+        for name, ids in (("input_ids", input_ids), ("char_ids", char_ids)):
+            if ids is not None and (ids.is_floating_point() or ids.dtype == torch.bool):
+                raise ValueError(f"{name} must be integers, got {ids.dtype}.")
+        present = (char_ids != 0).any(-1) if reads_characters else input_ids != 0  # (B, T)
+        if attention_mask is None:
+            return input_ids, char_ids, present
+        if attention_mask.shape != present.shape:
+            raise ValueError(
+                f"attention_mask must have the shape of the words, {tuple(present.shape)}, "
+                f"got {tuple(attention_mask.shape)}."
+            )
+        return input_ids, char_ids, attention_mask.to(present.device) != 0
+
+    def _check_range(self, word_ids, char_ids):
+        for name, ids, size in (
+            ("input_ids", word_ids, self.token_encoder.word_embedding and self.config.vocab_size),
+            ("char_ids", char_ids, self.config.char_vocab_size),
+        ):
+            if ids is not None and ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < size:
+                raise ValueError(
+                    f"{name} must be between 0 and {size - 1}, got values from {int(ids.min())} to {int(ids.max())}: "
+                    "use the tokenizer of this checkpoint."
+                )
+
+    def _check_state(self, state: BiLMState, batch: int):
+        expected = [(self.config.num_hidden_layers, 2, batch, size) for size in self.bilm.sizes]
+        got = [tuple(part.shape) for part in state]
+        if got != expected:
+            raise ValueError(f"The state of {batch} sentences must have the shapes {expected}, got {got}.")
+
+
+class ElmoForTokenClassification(ElmoPreTrainedModel):
+    """A label for each word: the ELMo vectors, dropout and a linear layer.
+
+    The mix and the linear layer are trained, the biLM only with `freeze_bilm=False`.
+    """
+
+    def __init__(self, config: ElmoConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.elmo = ElmoModel(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+        if config.freeze_bilm:
+            self.elmo.token_encoder.requires_grad_(False)
+            self.elmo.bilm.requires_grad_(False)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        char_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        output_hidden_states: bool | list[int] | None = None,
+        **loss_kwargs,
+    ) -> TokenClassifierOutput:
+        r"""
+        Args:
+            labels (`(B, T)`): the label of each word, -100 where there is none: special tokens, padding.
+            loss_kwargs: what Trainer passes on, `num_items_in_batch` above all: then the loss is the sum over the
+                labelled words divided by it, so that accumulated gradients are those of one large batch.
+        """
+        outputs = self.elmo(input_ids, char_ids, attention_mask, output_hidden_states=output_hidden_states)
+        logits = self.classifier(self.dropout(outputs.last_hidden_state))  # (B, T, labels)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits, labels, self.config, **loss_kwargs)
+        return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
+
+
+ElmoModel.register_for_auto_class("AutoModel")
+ElmoForTokenClassification.register_for_auto_class("AutoModelForTokenClassification")
+
+__all__ = ["ElmoPreTrainedModel", "ElmoModel", "ElmoForTokenClassification"]
