@@ -1,3 +1,18 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """ELMo for transformers: importing this package registers its classes with the Auto classes."""
+
+from transformers import AutoConfig, AutoModel, AutoModelForTokenClassification, AutoTokenizer
+
+from .configuration_elmo import ElmoConfig
+from .modeling_elmo import ElmoForTokenClassification, ElmoModel, ElmoPreTrainedModel
+from .tokenization_elmo import ElmoTokenizer
+
+__version__ = "0.1.0"
+
+AutoConfig.register("elmo", ElmoConfig, exist_ok=True)
+AutoTokenizer.register(ElmoConfig, tokenizer_class=ElmoTokenizer, exist_ok=True)
+AutoModel.register(ElmoConfig, ElmoModel, exist_ok=True)
+AutoModelForTokenClassification.register(ElmoConfig, ElmoForTokenClassification, exist_ok=True)
+
+__all__ = ["ElmoConfig", "ElmoForTokenClassification", "ElmoModel", "ElmoPreTrainedModel", "ElmoTokenizer"]

@@ -1,0 +1,141 @@
+"""A naive numpy ELMo, the yardstick of test_modeling.py: one word, one step and one layer at a time, no batch, no padding.
+
+Written from the paper (Peters et al. 2018, https://arxiv.org/abs/1802.05365) and from what bilm-tf computes. Every
+function also takes complex numbers and then compares real parts, so that f(w + 1j * h * d).imag / h is the derivative
+of f along d, exact to the last bits (the complex step).
+
+Shapes: B sentences; T words of one of them; W characters, D numbers each; F filters; H cells; P outputs; L layers.
+"""
+
+import numpy as np
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def relu(x):
+    return np.where(x.real > 0, x, 0)
+
+
+def clip(x, bound):
+    return x if bound is None else np.where(x.real > bound, bound, np.where(x.real < -bound, -bound, x))
+
+
+def maximum(rows):
+    """(n, F) -> (F,)"""
+    return rows[rows.real.argmax(0), np.arange(rows.shape[1])]
+
+
+def part(weights, prefix):
+    """The weights below a name, without it."""
+    return {name[len(prefix) :]: value for name, value in weights.items() if name.startswith(prefix)}
+
+
+def linear(weights, x):
+    """W (out, in), as torch keeps it."""
+    return weights["weight"] @ x + weights["bias"]
+
+
+def character_vector(config, weights, chars):
+    """W character ids -> (F,)"""
+    embedded = weights["embedding.weight"][chars]  # (W, D)
+    pooled = []
+    for index, (width, _) in enumerate(config.char_filters):
+        kernel = weights[f"convolutions.{index}.weight"]  # (f, D, width)
+        windows = [embedded[start : start + width] for start in range(len(chars) - width + 1)]  # each (width, D)
+        scores = np.stack([np.einsum("fdw,wd->f", kernel, window) for window in windows])  # (W - width + 1, f)
+        pooled.append(maximum(scores + weights[f"convolutions.{index}.bias"]))
+    activation = {"relu": relu, "tanh": np.tanh}[config.char_activation]
+    x = activation(np.concatenate(pooled))  # (F,)
+    for index in range(config.num_highway_layers):
+        g = sigmoid(linear(part(weights, f"highways.{index}.carry."), x))
+        x = g * relu(linear(part(weights, f"highways.{index}.transform."), x)) + (1 - g) * x
+    return x
+
+
+def word_vector(config, weights, word, chars):
+    """x, the word without context: (P,)"""
+    x = []
+    if config.inputs in ("words", "words+characters"):
+        x.append(weights["word_embedding.weight"][word])
+    if config.inputs in ("characters", "words+characters"):
+        x.append(character_vector(config, part(weights, "characters."), chars))
+    x = np.concatenate(x)
+    size = config.projection_dim or config.lstm_dim
+    if len(x) != size or config.inputs == "words+characters":
+        x = linear(part(weights, "projection."), x)
+    return x
+
+
+def lstm(config, weights, x, h, c):
+    """x (T, P), h (P,) and c (H,) before the first word -> outputs (T, P), h and c after the last
+
+    i, f, o = sigmoid(W x + R h + b), b with the forget bias in f; j = tanh(W x + R h + b)
+    c = clip(f c + i j); h = clip(V (o tanh(c)))
+    """
+    outputs = []
+    for x_t in x:
+        gates = x_t @ weights["input_weight"] + h @ weights["recurrent_weight"] + weights["bias"]  # (4H,)
+        i, f, o, j = np.split(gates, 4)
+        c = sigmoid(f + config.forget_bias) * c + sigmoid(i) * np.tanh(j)
+        c = clip(c, config.cell_clip)
+        h = sigmoid(o) * np.tanh(c)  # (H,)
+        if config.projection_dim is not None:
+            h = clip(h @ weights["projection_weight"], config.projection_clip)  # (P,)
+        outputs.append(h)
+    return np.array(outputs).reshape(len(x), len(h)), h, c
+
+
+def normalise(sentences):
+    """One mean and one variance over all words of all sentences, (T, 2P) each."""
+    numbers = np.concatenate([sentence.ravel() for sentence in sentences])
+    if not numbers.size:
+        return sentences
+    mean = numbers.sum() / numbers.size
+    variance = ((numbers - mean) ** 2).sum() / numbers.size
+    return [(sentence - mean) / np.sqrt(variance + 1e-13) for sentence in sentences]
+
+
+def mix(config, weights, layers):
+    """Equation (1): gamma * sum_j s_j h_j. layers[sentence] (L + 1, T, 2P) -> (T, 2P) for each sentence"""
+    if config.mix == "top":
+        return [weights["gamma"] * sentence[-1] for sentence in layers]
+    if config.mix_layer_norm:
+        by_layer = [normalise([sentence[j] for sentence in layers]) for j in range(config.num_hidden_layers + 1)]
+        layers = [np.stack(sentence) for sentence in zip(*by_layer)]
+    if config.mix == "fixed":
+        return [np.einsum("j,jtp->tp", np.array(config.mix_weights), sentence) for sentence in layers]
+    exponents = np.exp(weights["weights"])
+    s = exponents / exponents.sum()  # (L + 1,)
+    return [weights["gamma"] * np.einsum("j,jtp->tp", s, sentence) for sentence in layers]
+
+
+def elmo(config, weights, sentences, state=None):
+    """Sentences of (word id, character ids) -> layers (L + 1, T, 2P) and mix (T, 2P) of each sentence, and the state
+
+    weights bear the names of ElmoModel's state_dict; the state is outputs (L, 2, B, P) and cells (L, 2, B, H).
+    """
+    cells, size, depth = config.lstm_dim, config.projection_dim or config.lstm_dim, config.num_hidden_layers
+    dtype = np.result_type(*weights.values(), *(state or ()))
+    if state is None:
+        state = [np.zeros((depth, 2, len(sentences), width)) for width in (size, cells)]
+    last_h, last_c = [np.array(before, dtype) for before in state]
+    layers = []
+    for b, sentence in enumerate(sentences):
+        x = [word_vector(config, part(weights, "token_encoder."), *word) for word in sentence]
+        x = np.array(x, dtype).reshape(len(sentence), size)  # (T, P)
+        directions = []
+        for d, name in enumerate(("forward", "backward")):
+            inputs = x if name == "forward" else x[::-1]
+            read = [inputs]
+            for layer in range(depth):
+                lstm_weights = part(weights, f"bilm.layers.{layer}.{name}_lstm.")
+                outputs, h, c = lstm(config, lstm_weights, inputs, last_h[layer, d, b], last_c[layer, d, b])
+                last_h[layer, d, b], last_c[layer, d, b] = h, c
+                inputs = outputs + inputs if config.use_skip_connections and layer > 0 else outputs
+                read.append(inputs)
+            read = np.stack(read)  # (L + 1, T, P)
+            directions.append(read if name == "forward" else read[:, ::-1])
+        layers.append(np.concatenate(directions, 2))  # (L + 1, T, 2P)
+    return layers, mix(config, part(weights, "mix."), layers), (last_h, last_c)

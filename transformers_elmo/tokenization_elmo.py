@@ -1,0 +1,483 @@
+# Copyright 2026 The transformers-elmo authors.
+# Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
+"""Tokenizer of ELMo: words with their ids and their characters.
+
+Raw text is split as the Moses tokenizer splits English, since the text ELMo was trained on was; given words are left
+alone. A word's characters are its UTF-8 bytes as in bilm-tf, or those of a character vocabulary as in
+ELMoForManyLangs.
+"""
+
+import os
+import re
+from itertools import chain
+
+import numpy as np
+import torch
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+from transformers import BatchEncoding, PreTrainedTokenizerFast
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+# Stands for an empty word given by the user, which the backend would drop; its offsets still slice "" out of "".
+EMPTY_WORD = "\ufffd"
+# Characters that are not part of a word, and their ids in bilm-tf: the 256 bytes come before them.
+MARKS = {"<bos>": 256, "<eos>": 257, "<bow>": 258, "<eow>": 259, "<pad>": 260}
+
+# The Moses English list (nonbreaking_prefix.en): the period after these belongs to the word whatever follows.
+# Single capital letters are a character class in the pattern; "i.e" and "e.g" fall under the inner-period rule.
+NONBREAKING_PREFIXES = (
+    "Adj Adm Adv Asst Bart Bldg Brig Bros Capt Cmdr Col Comdr Con Corp Cpl DR Dr Drs Ens Gen Gov Hon Hr Hosp "
+    "Insp Lt MM MR MRS MS Maj Messrs Mlle Mme Mr Mrs Ms Msgr Op Ord Pfc Ph Prof Pvt Rep Reps Res Rev Rt Sen "
+    "Sens Sfc Sgt Sr St Supt Surg "  # titles
+    "v vs rev Rs Nos Nr "  # various
+    "Jan Feb Mar Apr Jun Jul Aug Sep Oct Nov Dec"  # months ("May" is a word)
+).split()
+NUMERIC_PREFIXES = ["No", "Art", "pp"]  # "No. 5", but "No. Never."
+
+
+def word_pattern() -> str:
+    """Return the pattern; each match is one word.  All loops are possessive, so time is linear in the text."""
+    # Character classes.  Bare sets, to be put in brackets.
+    sep = r"\s\p{Cc}"  # between words
+    alpha = r"\p{Alpha}"
+    digit = r"\p{Nd}"
+    # Marks and the zero-width (non-)joiner stay with the letter before them; the prepended signs of Arabic
+    # and others with the digits after them (Perl Moses would tear these off).
+    glue = r"\p{M}\x{200C}\x{200D}\p{Prepended_Concatenation_Mark}"
+    number_char = rf"\p{{Nd}}{glue}`\-"  # hyphens and backticks are never split off
+    word_char = rf"\p{{Alnum}}{glue}`\-"
+    flag_char = r"\p{Regional_Indicator}"
+
+    # Commas split, except between digits: 1,000.  An apostrophe after a digit splits before "s" only: 5'b.
+    comma = rf"(?<=[{digit}]),(?=[{digit}])"
+    prime = rf"(?<=[{digit}])'(?!s)(?={alpha})"
+    # Words with no period inside, without any letter and in general.
+    plain_number = rf"[{number_char}]++(?:{comma}[{number_char}]++)*+"
+    plain_word = rf"[{word_char}]++(?:(?:{comma}|{prime})[{word_char}]++)*+"
+
+    # A period at the end of a word (not one of a run) stays with it before a lower-case word: "etc. and", ...
+    before_lower = rf"\.(?=[{sep}]++\p{{Lower}})"
+    # ... after a known prefix, or a numeric prefix before a digit.  The look-ahead is there for speed only.
+    prefixes = NONBREAKING_PREFIXES + NUMERIC_PREFIXES
+    longest, initials = max(map(len, prefixes)), "".join(sorted({prefix[0] for prefix in prefixes}))
+    prefixed = (
+        rf"(?=[A-Z{initials}][A-Za-z]{{0,{longest - 1}}}\.)"
+        rf"(?:(?:[A-Z]|{'|'.join(NONBREAKING_PREFIXES)})\.(?![{word_char}.])"
+        rf"|(?:{'|'.join(NUMERIC_PREFIXES)})\.(?=[{sep}]++[0-9]))"
+    )
+    # ... or if the word has a period inside it and a letter: "U.S.", "a.1.".  "1.2." has no letter, hence
+    # words of digits alone are a case of their own, tried first.
+    number = rf"(?=\.?[{number_char}])(?:{plain_number})?+(?:\.{plain_number})*+(?!{alpha}|{prime}|\.{alpha})"
+    inner_periods = rf"(?:\.{plain_word})++(?:\.(?!\.))?+"
+
+    # English apostrophes.  Between letters, and in "1990's", they begin a word: Smith 's, Don 't.  Moses
+    # overlooks the second of two around a single letter: rock 'n'roll.  All others stand alone.
+    clitic = (
+        rf"(?<=[{alpha}{glue}])'(?={alpha})(?:{alpha}[{glue}]*+'(?={alpha}))?+"
+        rf"|(?<=[{digit}])'(?=s)"
+    )
+    word = rf"(?:{clitic})?+{plain_word}(?:{inner_periods}|{before_lower})?+|{inner_periods}"
+
+    # Runs of periods stay together; any other character is a word, as is a flag (two characters).
+    other = rf"\.\.++|{flag_char}{{2}}|[^{sep}]"
+    # Never end inside a grapheme: emoji sequences, skin tones, accented symbols.  \Y means "no boundary here"; it
+    # is not asked between two halves of flags, as it counts back over all of them (quadratic time).
+    rest_of_grapheme = rf"(?:(?![{sep}]|(?<={flag_char}){flag_char})\Y(?:{flag_char}{{2}}|\O))*+"
+    return rf"(?:{prefixed}|{number}(?:{before_lower})?+|{word}|{other}){rest_of_grapheme}"
+
+
+class ElmoTokenizer(PreTrainedTokenizerFast):
+    r"""
+    Words to `input_ids` (B, T), `char_ids` (B, T, W) and `attention_mask` (B, T).
+
+    Id 0 is padding in both tensors, so that ids are those of bilm-tf plus one. A word without an id is `<UNK>` in
+    `input_ids`, and still itself in `char_ids`.
+
+    Args:
+        vocab (`list[str]` or `dict[str, int]`, *optional*): words in the order of the language model's softmax, or
+            their ids. Special tokens that a list lacks are put in front. None: every word is unknown by id.
+        vocab_file (`str`, *optional*): the words as a file, one a line, bilm-tf's `vocab.txt`.
+        char_vocab (`list[str]`, *optional*): the characters of ELMoForManyLangs' `char.dic` in their order, among
+            them `<bos>`, `<eos>`, `<bow>`, `<eow>`, `<pad>` and `<oov>`. None: bytes.
+        swap_word_marks (`bool`): write end-of-word where a word begins and the other way round, as the released
+            models of ELMoForManyLangs need it.
+        max_characters_per_token (`int`): width W of a word, its two marks included; longer words are cut.
+
+    Example:
+
+    ```python
+    >>> tokenizer = ElmoTokenizer()
+    >>> tokenizer.tokenize("Don't stop!")
+    ['Don', "'t", 'stop', '!']
+    >>> tokenizer([["Don", "'t", "stop"], ["Yes"]], is_split_into_words=True, padding=True)["attention_mask"]
+    [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]
+    ```
+    """
+
+    vocab_files_names = {"tokenizer_file": "tokenizer.json", "vocab_file": "vocab.txt"}
+    model_input_names = ["input_ids", "char_ids", "attention_mask"]
+    padding_side = "right"
+
+    def __init__(
+        self,
+        vocab=None,
+        vocab_file=None,
+        tokenizer_file=None,
+        char_vocab=None,
+        swap_word_marks=False,
+        max_characters_per_token=50,
+        pad_token="<PAD>",
+        bos_token="<S>",
+        eos_token="</S>",
+        unk_token="<UNK>",
+        add_bos_token=True,
+        add_eos_token=True,
+        **kwargs,
+    ):
+        if max_characters_per_token < 3:
+            raise ValueError(f"max_characters_per_token must be at least 3, got {max_characters_per_token}.")
+        if tokenizer_file is None:
+            if vocab is None and vocab_file is not None:
+                vocab = read_vocabulary(vocab_file)
+            specials = [str(token) for token in (pad_token, bos_token, eos_token, unk_token)]
+            self._tokenizer = build_backend(vocab, specials)
+        super().__init__(
+            tokenizer_file=tokenizer_file,
+            char_vocab=char_vocab,
+            swap_word_marks=swap_word_marks,
+            max_characters_per_token=max_characters_per_token,
+            pad_token=pad_token,
+            bos_token=bos_token,
+            eos_token=eos_token,
+            unk_token=unk_token,
+            add_bos_token=add_bos_token,
+            add_eos_token=add_eos_token,
+            **kwargs,
+        )
+        self.char_vocab, self.swap_word_marks = char_vocab, swap_word_marks
+        self.max_characters_per_token = max_characters_per_token
+        self._told_of_cut_words = False
+        # Ids are shifted by one, so that 0 means "no word here".
+        if char_vocab is None:
+            self._mark_ids = {mark: number + 1 for mark, number in MARKS.items()}
+            self._symbol_ids = np.arange(1, 257)  # of a byte
+        else:
+            ids = {symbol: number + 1 for number, symbol in enumerate(char_vocab)}
+            missing = [mark for mark in (*MARKS, "<oov>") if mark not in ids]
+            if missing:
+                raise ValueError(f"char_vocab must hold {', '.join(MARKS)} and <oov>; it lacks {', '.join(missing)}.")
+            self._mark_ids = {mark: ids[mark] for mark in MARKS}
+            self._symbol_ids = np.full(0x110000, ids["<oov>"])  # of a Unicode code point
+            for symbol, number in ids.items():
+                if len(symbol) == 1:
+                    self._symbol_ids[ord(symbol)] = number
+        self._first_mark, self._last_mark = self._mark_ids["<bow>"], self._mark_ids["<eow>"]
+        if swap_word_marks:
+            self._first_mark, self._last_mark = self._last_mark, self._first_mark
+
+    @classmethod
+    def convert_to_native_format(cls, trust_remote_code=False, **kwargs):
+        """Hand the files to `__init__` as they are: it reads them itself, whoever loads the class."""
+        return kwargs
+
+    def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str]:
+        """Write the words as bilm-tf's `vocab.txt`: one a line, in the order of their ids, without padding."""
+        words = sorted(self._tokenizer.get_vocab(with_added_tokens=False).items(), key=lambda item: item[1])
+        name = (filename_prefix + "-" if filename_prefix else "") + self.vocab_files_names["vocab_file"]
+        path = os.path.join(save_directory, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(f"{word}\n" for word, number in words if number != self.pad_token_id)
+        return (path,)
+
+    def tokenize(self, text: str, pair: str | None = None, add_special_tokens: bool = False, **kwargs) -> list[str]:
+        """The words of a text, as they stand in it, known by id or not."""
+        encoding = self._encode_plus(text, pair, add_special_tokens=add_special_tokens, **kwargs).encodings[0]
+        words = spelled_words(encoding, (text,) if pair is None else (text, pair), kwargs.get("is_split_into_words"))
+        return [
+            token if special else word
+            for token, special, word in zip(encoding.tokens, encoding.special_tokens_mask, words)
+        ]
+
+    def convert_words_to_char_ids(self, words: list[str | None]) -> np.ndarray:
+        """The characters of words, (len(words), W); zeros for None, which stands for padding.
+
+        A word is cut to W - 2 characters, as the originals do; a cut byte sequence may end inside a character.
+        """
+        distinct = {word: index for index, word in enumerate(dict.fromkeys(words))}
+        codec, size = ("utf-8", 1) if self.char_vocab is None else ("utf-32-le", 4)
+        room = self.max_characters_per_token - 2
+        # Lone surrogates have no bytes: bilm-tf drops them.
+        symbols = [b"" if word is None else word.encode(codec, "ignore") for word in distinct]
+        if not self._told_of_cut_words:
+            cut = [word for word, encoded in zip(distinct, symbols) if len(encoded) > room * size]
+            if cut:
+                self._told_of_cut_words = True
+                logger.warning(
+                    f"{len(cut)} of {len(distinct)} different words are longer than {room} "
+                    f"{'bytes' if size == 1 else 'characters'} and were cut, the first of them {cut[0][:room]!r}... "
+                    "(said once; longer words are always cut)"
+                )
+        symbols = [encoded[: room * size] for encoded in symbols]
+        lengths = np.array([len(encoded) // size for encoded in symbols], dtype=np.int64)  # (U,)
+        symbols = np.frombuffer(b"".join(symbols), dtype="u1" if size == 1 else "<u4")  # all words' characters
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        columns = np.arange(1, len(symbols) + 1) - np.repeat(lengths.cumsum() - lengths, lengths)
+        table = np.full((len(distinct), self.max_characters_per_token), self._mark_ids["<pad>"])  # (U, W)
+        table[:, 0] = self._first_mark
+        table[rows, columns] = self._symbol_ids[symbols]
+        table[np.arange(len(lengths)), lengths + 1] = self._last_mark
+        for token, mark in ((self.bos_token, "<bos>"), (self.eos_token, "<eos>")):
+            if token in distinct:
+                table[distinct[token], 1:3] = self._mark_ids[mark], self._last_mark
+                table[distinct[token], 3:] = self._mark_ids["<pad>"]
+        if None in distinct:
+            table[distinct[None]] = 0
+        return table[np.fromiter(map(distinct.__getitem__, words), dtype=np.int64, count=len(words))]
+
+    def convert_char_ids_to_words(self, char_ids) -> list[str]:
+        """The words that rows of characters (T, W) spell; rows of zeros are left out."""
+        if self.char_vocab is None:
+            symbols = {number + 1: bytes([number]) for number in range(256)}
+        else:
+            symbols = {number + 1: symbol.encode() for number, symbol in enumerate(self.char_vocab)}
+        marks = {self._mark_ids["<bos>"]: self.bos_token, self._mark_ids["<eos>"]: self.eos_token}
+        words = []
+        for row in np.asarray(char_ids).tolist():
+            if any(row):
+                spelled = row[1 : row.index(self._last_mark, 1)]
+                if len(spelled) == 1 and spelled[0] in marks:
+                    words.append(marks[spelled[0]])
+                else:
+                    words.append(b"".join(symbols[symbol] for symbol in spelled).decode("utf-8", "replace"))
+        return words
+
+    def decode(self, token_ids, skip_special_tokens: bool = False, **kwargs) -> str | list[str]:
+        """Text of `input_ids` or of `char_ids`, of one sentence or of a batch; characters spell unknown words too."""
+        sentences = self._as_char_ids(token_ids)
+        if sentences is None:
+            return super().decode(token_ids, skip_special_tokens=skip_special_tokens, **kwargs)
+        specials = set(self.all_special_tokens) if skip_special_tokens else ()
+        texts = [
+            " ".join(word for word in self.convert_char_ids_to_words(rows) if word not in specials)
+            for rows in sentences
+        ]
+        return texts if sentences is token_ids or np.ndim(token_ids[0]) == 2 else texts[0]
+
+    def _as_char_ids(self, ids) -> list[np.ndarray] | None:
+        """Sentences (T, W) where ids are characters, None where they are words.
+
+        Two dimensions are either one sentence of characters or a batch of word ids: characters are as wide as a word
+        is, and every row begins with its mark.
+        """
+        try:
+            depth = np.ndim(ids[0][0]) + 2 if len(ids) and len(ids[0]) else 0
+        except TypeError:
+            return None
+        if depth == 3:
+            return [np.asarray(rows) for rows in ids]
+        if depth == 2 and all(len(row) == self.max_characters_per_token for row in ids):
+            rows = np.asarray(ids)
+            words = rows[rows.any(1)]
+            if len(words) and (words[:, 0] == self._first_mark).all() and (words == self._last_mark).any(1).all():
+                return [rows]
+        return None
+
+    def train_new_from_iterator(
+        self, text_iterator, vocab_size, length=None, new_special_tokens=None, special_tokens_map=None, **kwargs
+    ) -> "ElmoTokenizer":
+        """A tokenizer like this one whose vocabulary is the most frequent words of texts, the most frequent first."""
+        renamed = special_tokens_map or {}
+        specials = {name: renamed.get(token, token) for name, token in self.special_tokens_map.items()}
+        order = [specials[name] for name in ("pad_token", "bos_token", "eos_token", "unk_token")]
+        counter = Tokenizer(models.WordLevel({order[-1]: 0}, unk_token=order[-1]))
+        counter.pre_tokenizer = self._tokenizer.pre_tokenizer
+        special_tokens = [*order, *map(str, new_special_tokens or [])]
+        counter.train_from_iterator(
+            text_iterator,
+            trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=special_tokens, **kwargs),
+            length=length,
+        )
+        options = {key: value for key, value in self.init_kwargs.items() if key not in ("tokenizer_file", "vocab_file")}
+        options |= specials
+        if new_special_tokens:
+            options["extra_special_tokens"] = [*self.extra_special_tokens, *new_special_tokens]
+        return type(self)(vocab=counter.get_vocab(), **options)
+
+    def _encode_plus(
+        self,
+        text,
+        text_pair=None,
+        is_split_into_words=False,
+        return_tensors=None,
+        return_overflowing_tokens=False,
+        split_special_tokens=None,
+        **kwargs,
+    ) -> BatchEncoding:
+        first = text[0] if isinstance(text, (list, tuple)) and len(text) else None
+        batched = isinstance(first, (list, tuple)) if is_split_into_words else isinstance(text, (list, tuple))
+        if not batched:
+            samples = [text if text_pair is None else (text, text_pair)]
+        elif text_pair is None:
+            samples = text
+        elif isinstance(text_pair, (list, tuple)) and len(text_pair) == len(text):
+            samples = list(zip(text, text_pair))
+        else:
+            raise ValueError(f"text_pair must be a list of {len(text)} texts as text is, got {text_pair!r:.80}.")
+        samples = [as_pair(sample, is_split_into_words) for sample in samples]
+        if len({len(sample) for sample in samples}) > 1:
+            raise ValueError("A batch must hold single texts or pairs of texts, got both.")
+        if not samples:
+            shape = {"input_ids": (0, 0), "char_ids": (0, 0, self.max_characters_per_token), "attention_mask": (0, 0)}
+            empty = {name: np.zeros(shape[name], int) if return_tensors else [] for name in self.model_input_names}
+            return BatchEncoding(empty, tensor_type=return_tensors)
+
+        backend_samples = samples
+        if is_split_into_words and any("" in words for sample in samples for words in sample):
+            backend_samples = [tuple([word or EMPTY_WORD for word in words] for words in sample) for sample in samples]
+        splitter = self._tokenizer.pre_tokenizer
+        if is_split_into_words:
+            # Given words are never split again, not even where they hold a special token.
+            self._tokenizer.pre_tokenizer, split_special_tokens = None, True
+        try:
+            encoded = self._encode_batch(
+                backend_samples,
+                is_split_into_words=is_split_into_words,
+                return_overflowing_tokens=return_overflowing_tokens,
+                split_special_tokens=split_special_tokens,
+                **kwargs,
+            )
+        finally:
+            self._tokenizer.pre_tokenizer = splitter
+
+        encodings, char_ids = encoded.encodings, None
+        if "char_ids" in self.model_input_names:
+            owners = encoded.get("overflow_to_sample_mapping", range(len(encodings)))
+            char_ids = self._char_ids(encodings, [samples[owner] for owner in owners], is_split_into_words)
+        if return_tensors is not None:
+            if len({len(encoding) for encoding in encodings}) == 1:  # otherwise BatchEncoding says what is to be done
+                encoded.update({key: np.asarray(value) for key, value in encoded.items()})
+            encoded = BatchEncoding(encoded.data, encodings, tensor_type=return_tensors)
+            if char_ids is not None:
+                char_ids = char_ids.reshape(len(encodings), len(encodings[0]), self.max_characters_per_token)
+                # By far the largest tensor: not copied once more where that can be avoided.
+                as_tensor = torch.from_numpy if return_tensors == "pt" else np.asarray
+                encoded["char_ids"] = as_tensor(char_ids)
+            return encoded
+        if char_ids is not None:
+            ends = np.cumsum([len(encoding) for encoding in encodings])
+            encoded["char_ids"] = [rows.tolist() for rows in np.split(char_ids, ends[:-1])]
+        if not batched and not return_overflowing_tokens:
+            return BatchEncoding({key: value[0] for key, value in encoded.items()}, encodings)
+        return encoded
+
+    def _encode_batch(self, samples: list[tuple], **kwargs) -> BatchEncoding:
+        """The stock encoding of a batch of texts (1-tuples) and pairs of texts."""
+
+        def encode(samples):
+            texts = [sample[0] for sample in samples]
+            pairs = [sample[1] for sample in samples] if len(samples[0]) == 2 else None
+            return super(ElmoTokenizer, self)._encode_plus(texts, pairs, **kwargs)
+
+        try:
+            return encode(samples)
+        except TypeError:
+            # The backend takes no lone surrogates. For it a replacement character stands in their place, which keeps
+            # the offsets right.
+            return encode([tuple(without_surrogates(part) for part in sample) for sample in samples])
+
+    def _char_ids(self, encodings: list, samples: list[tuple], is_split_into_words: bool) -> np.ndarray:
+        """The characters of all tokens of encodings, one after the other, (tokens, W)."""
+        words = []
+        for encoding, sample in zip(encodings, samples):
+            words += spelled_words(encoding, sample, is_split_into_words)
+        # What the backend has added is not in the text.
+        added = np.fromiter(chain.from_iterable(e.special_tokens_mask for e in encodings), bool, len(words)).nonzero()[0]
+        tokens = list(chain.from_iterable(e.ids for e in encodings))
+        names = {token: self._tokenizer.id_to_token(token) for token in {tokens[place] for place in added}}
+        names[self.pad_token_id] = None
+        for place in added:
+            words[place] = names[tokens[place]]
+        return self.convert_words_to_char_ids(words)
+
+    def _pad(self, encoded_inputs, *args, **kwargs) -> dict:
+        before = len(encoded_inputs["input_ids"])
+        encoded_inputs = super()._pad(encoded_inputs, *args, **kwargs)
+        missing = len(encoded_inputs["input_ids"]) - before
+        if missing > 0 and "char_ids" in encoded_inputs:
+            rows = [[0] * self.max_characters_per_token for _ in range(missing)]
+            on_right = (kwargs.get("padding_side") or self.padding_side) == "right"
+            char_ids = list(encoded_inputs["char_ids"])
+            encoded_inputs["char_ids"] = char_ids + rows if on_right else rows + char_ids
+        return encoded_inputs
+
+
+def spelled_words(encoding, sample: tuple, is_split_into_words: bool | None) -> list[str]:
+    """The word behind each token of an encoding as it stands in the sample; empty for tokens that are not from there."""
+    if is_split_into_words:
+        if len(sample) == 1:
+            return ["" if word is None else sample[0][word] for word in encoding.word_ids]
+        places = zip(encoding.sequence_ids, encoding.word_ids)
+        return ["" if word is None else sample[sequence][word] for sequence, word in places]
+    if len(sample) == 1:
+        text = sample[0]
+        return [text[start:end] for start, end in encoding.offsets]
+    places = zip(encoding.sequence_ids, encoding.offsets)
+    return ["" if sequence is None else sample[sequence][start:end] for sequence, (start, end) in places]
+
+
+def read_vocabulary(path) -> list[str]:
+    """The words of a file, one a line."""
+    with open(path, encoding="utf-8", newline="\n") as file:
+        return [line.rstrip("\r\n") for line in file]
+
+
+def build_backend(vocab: list[str] | dict[str, int] | None, specials: list[str]) -> Tokenizer:
+    """Splitter and vocabulary as a backend; specials are the tokens of padding, begin, end and the unknown word."""
+    if not isinstance(vocab, dict):
+        words = dict.fromkeys(vocab or [])
+        words = [specials[0], *(token for token in specials[1:] if token not in words), *words]
+        vocab = {word: number for number, word in enumerate(words)}
+    missing = [token for token in specials if token not in vocab]
+    if missing or vocab[specials[0]] != 0:
+        raise ValueError(
+            f"A vocabulary must hold the special tokens {', '.join(specials)}, the first with id 0; "
+            + (f"it lacks {', '.join(missing)}." if missing else f"{specials[0]} has id {vocab[specials[0]]}.")
+        )
+    # Whole words with ids, as models.WordLevel would do it: no word begins with the prefix that a piece of a word would
+    # need. But by that prefix the token-classification pipeline knows that tokens are words, and not pieces to be glued
+    # to their neighbours.
+    model = models.WordPiece(
+        vocab, unk_token=specials[3], continuing_subword_prefix=" ", max_input_chars_per_word=1000
+    )
+    backend = Tokenizer(model)
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(word_pattern()), behavior="removed", invert=True)
+    return backend
+
+
+def as_pair(sample, is_split_into_words: bool) -> tuple:
+    """One sample as a tuple of one or two texts, words as lists; an error that names what it is otherwise."""
+    if is_split_into_words:
+        pair = isinstance(sample, (list, tuple)) and len(sample) == 2 and isinstance(sample[0], (list, tuple))
+        parts = tuple(sample) if pair else (sample,)
+        if all(isinstance(part, (list, tuple)) and all(isinstance(word, str) for word in part) for part in parts):
+            return tuple(list(part) for part in parts)
+        raise ValueError(f"With is_split_into_words=True a sentence must be a list of words, got {sample!r:.80}.")
+    parts = tuple(sample) if isinstance(sample, (list, tuple)) and len(sample) == 2 else (sample,)
+    if all(isinstance(part, str) for part in parts):
+        return parts
+    raise ValueError(
+        f"A text must be a string, got {sample!r:.80}: pass words with is_split_into_words=True, texts as a list."
+    )
+
+
+def without_surrogates(part: str | list[str]) -> str | list[str]:
+    if isinstance(part, str):
+        return SURROGATE.sub("\ufffd", part)
+    return [SURROGATE.sub("\ufffd", word) for word in part]
+
+
+ElmoTokenizer.register_for_auto_class("AutoTokenizer")
+
+__all__ = ["ElmoTokenizer"]
