@@ -31,8 +31,8 @@ def tiny_config(**options) -> ElmoConfig:
         "char_filters": [[1, 3], [2, 4], [3, 5]],
         "lstm_dim": 7,
         "projection_dim": 5,
-        "cell_clip": 0.7,
-        "projection_clip": 0.6,
+        "cell_clip": 0.9,
+        "projection_clip": 0.5,
     }
     return ElmoConfig(**{**sizes, **options})
 

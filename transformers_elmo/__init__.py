@@ -8,11 +8,15 @@ from .configuration_elmo import ElmoConfig
 from .modeling_elmo import ElmoForTokenClassification, ElmoModel, ElmoPreTrainedModel
 from .tokenization_elmo import ElmoTokenizer
 
-__version__ = "0.1.0"
-
 AutoConfig.register("elmo", ElmoConfig, exist_ok=True)
 AutoTokenizer.register(ElmoConfig, tokenizer_class=ElmoTokenizer, exist_ok=True)
 AutoModel.register(ElmoConfig, ElmoModel, exist_ok=True)
 AutoModelForTokenClassification.register(ElmoConfig, ElmoForTokenClassification, exist_ok=True)
 
-__all__ = ["ElmoConfig", "ElmoForTokenClassification", "ElmoModel", "ElmoPreTrainedModel", "ElmoTokenizer"]
+__all__ = [
+    "ElmoConfig",
+    "ElmoForTokenClassification",
+    "ElmoModel",
+    "ElmoPreTrainedModel",
+    "ElmoTokenizer",
+]

@@ -9,10 +9,12 @@ Shapes: B sentences of at most T words of W characters; N words in all, U of the
 H LSTM cells and P outputs of one direction; L layers.
 """
 
+import re
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from safetensors import SafetensorError
 from torch import nn
 from torch.autograd.function import once_differentiable
 from transformers import PreTrainedModel
@@ -27,6 +29,8 @@ from .configuration_elmo import ElmoConfig
 # nothing is kept for a backward pass: both bound the memory, not the result.
 CONVOLUTION_WORDS = 256
 GATE_BYTES = 1 << 26
+
+OF_BILM = re.compile(r"^(elmo\.)?(token_encoder|bilm)\.")  # names of weights that no head brings
 
 BiLMState = tuple[torch.Tensor, torch.Tensor]  # outputs (L, 2, B, P), cells (L, 2, B, H); direction 0 is forward
 
@@ -396,6 +400,51 @@ class ElmoPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _no_split_modules = ["ElmoTokenEncoder", "ElmoLSTM"]
 
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_model_name_or_path, *args, output_loading_info=False, ignore_mismatched_sizes=False, **kwargs
+    ):
+        """As in transformers, except that weights which contradict the configuration are an error.
+
+        transformers would load what fits and fill the rest with random numbers. That is right for a new head, the
+        mix included, and wrong for the biLM.
+        """
+        try:
+            model, info = super().from_pretrained(
+                pretrained_model_name_or_path,
+                *args,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                **kwargs,
+            )
+        except SafetensorError as error:
+            raise OSError(
+                f"The weights of {pretrained_model_name_or_path} cannot be read ({error}): "
+                "the file is cut off or is not a safetensors file. Download or save it again."
+            ) from error
+        wrong = []
+        if not ignore_mismatched_sizes:
+            wrong += [f"{name} has shape {tuple(a)}, not {tuple(b)}" for name, a, b in info["mismatched_keys"]]
+            if kwargs.get("state_dict") is None:  # the caller's own weights may be as few as they like
+                wrong += [f"{name} is missing" for name in info["missing_keys"] if OF_BILM.match(name)]
+                wrong += [f"{name} has no place" for name in info["unexpected_keys"] if OF_BILM.match(name)]
+        if wrong:
+            shown = "; ".join(sorted(wrong)[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
+            raise RuntimeError(f"The weights of {pretrained_model_name_or_path} contradict its configuration: {shown}.")
+        if model.base_model is not model:
+            model.freeze_bilm(model.config.freeze_bilm)
+        for parameter in model.parameters():
+            # Weights lie in the mapped file wherever they fell. A product rounds by the alignment of its operands, so
+            # that only aligned weights compute, to the last bit, what the saved model did.
+            if parameter.data_ptr() % 64:
+                parameter.data = parameter.data.clone()
+        return (model, info) if output_loading_info else model
+
+    def freeze_bilm(self, frozen: bool = True):
+        """Leave the biLM and the word vectors below it as they are in training, or train them too."""
+        self.base_model.token_encoder.requires_grad_(not frozen)
+        self.base_model.bilm.requires_grad_(not frozen)
+
     @torch.no_grad()
     def _init_weights(self, module):
         """bilm-tf's initial values; every parameter has one, so that a part missing from a checkpoint is not garbage."""
@@ -593,9 +642,7 @@ class ElmoForTokenClassification(ElmoPreTrainedModel):
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
-        if config.freeze_bilm:
-            self.elmo.token_encoder.requires_grad_(False)
-            self.elmo.bilm.requires_grad_(False)
+        self.freeze_bilm(config.freeze_bilm)
 
     @can_return_tuple
     def forward(

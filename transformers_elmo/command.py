@@ -1,0 +1,165 @@
+"""The `elmo` command."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+
+
+class UserError(Exception):
+    """What the user can mend, in one sentence."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = parser().parse_args(argv)
+    try:
+        return arguments.run(arguments)
+    except KeyboardInterrupt:
+        print("elmo: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has gone, as `elmo info X | head -1` does.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except (UserError, OSError, ValueError, RuntimeError) as error:
+        print(f"elmo: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="elmo", description="ELMo for transformers: contextual word vectors.")
+    top.add_argument("--version", action="version", version=f"transformers-elmo {version('transformers-elmo')}")
+    verbs = top.add_subparsers(metavar="VERB", required=True)
+
+    verb = verbs.add_parser("info", help="show what a checkpoint is", description="Show what a checkpoint is.")
+    verb.add_argument("checkpoint", help="folder or name on the Hub")
+    verb.set_defaults(run=info)
+
+    verb = verbs.add_parser(
+        "embed",
+        help="turn text into vectors",
+        description="Turn text into vectors: a line is a sentence, and line N of the input becomes array 'N' of the "
+        ".npz file, counted from 0, with a row for each word. 'words' holds the words as JSON.",
+    )
+    verb.add_argument("checkpoint", help="folder or name on the Hub")
+    verb.add_argument("input", nargs="?", default="-", help="text file, a sentence a line; - for standard input")
+    verb.add_argument("-o", "--output", required=True, help=".npz file to write")
+    verb.add_argument("--words", action="store_true", help="lines are words already, separated by spaces")
+    verb.add_argument("--layer", default="mix", choices=["mix", "all", "words", "top"], help="default: %(default)s")
+    verb.add_argument("--batch-size", type=positive, default=32, help="sentences at once, default: %(default)s")
+    verb.add_argument("--device", default="cpu", help="torch device, default: %(default)s")
+    verb.set_defaults(run=run_embed)
+    return top
+
+
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
+def load(checkpoint: str, what):
+    """A checkpoint's model or tokenizer through its Auto class, quietly."""
+    from transformers.utils import logging
+
+    import transformers_elmo  # noqa: F401  registers ELMo with the Auto classes
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        return what.from_pretrained(checkpoint)
+    except OSError as error:
+        if os.path.isdir(checkpoint) or "cannot be read" in str(error):
+            raise
+        raise UserError(
+            f"{checkpoint} is neither a folder with a checkpoint nor a model that can be reached on the Hub; "
+            "give the path of a folder, or check the name and the network."
+        ) from error
+
+
+def info(arguments: argparse.Namespace) -> int:
+    from transformers import AutoModel, AutoTokenizer
+
+    model = load(arguments.checkpoint, AutoModel)
+    config = model.config
+    if config.model_type != "elmo":
+        raise UserError(f"{arguments.checkpoint} must be an ELMo checkpoint, it is of type {config.model_type}.")
+    tokenizer = load(arguments.checkpoint, AutoTokenizer)
+
+    inputs = [config.inputs]
+    if "characters" in config.inputs:
+        filters = " ".join(f"{width}x{number}" for width, number in config.char_filters)
+        inputs += [
+            f"{config.char_vocab_size - 1} characters of {config.char_embedding_dim}, "
+            f"{config.max_characters_per_token} to a word",
+            f"filters {filters} ({config.num_filters}), {config.char_activation}, "
+            f"{config.num_highway_layers} highway layers",
+        ]
+    clips = [f"{name} {clip:g}" for name, clip in (("cells", config.cell_clip), ("outputs", config.projection_clip)) if clip]
+    lstm = (
+        f"{config.num_hidden_layers} layers x 2 directions, {config.lstm_dim} cells"
+        + (f" projected to {config.projection_dim}" if config.projection_dim is not None else "")
+        + (", skip connections" if config.use_skip_connections else "")
+        + (f", clipped ({', '.join(clips)})" if clips else "")
+    )
+    weights = ", ".join(f"{name} {weight:.3f}" for name, weight in model.layer_weights().items())
+    table = [
+        ("checkpoint", [arguments.checkpoint]),
+        ("architecture", config.architectures or ["ElmoModel"]),
+        ("input", inputs),
+        ("biLM", [lstm]),
+        ("vectors", [f"{config.hidden_size} numbers, {config.num_hidden_layers + 1} layers"]),
+        ("mix", [f"{config.mix}: {weights}" + (", layer norm" if config.mix_layer_norm else "")]),
+        ("vocabulary", [f"{tokenizer.vocab_size - 1:,} words with an id"]),
+        ("parameters", [f"{model.num_parameters():,} ({str(model.dtype).removeprefix('torch.')})"]),
+    ]
+    for name, lines in table:
+        for line in lines:
+            print(f"{name:<13} {line}")
+            name = ""
+    return 0
+
+
+def run_embed(arguments: argparse.Namespace) -> int:
+    from tqdm import tqdm
+    from transformers import AutoModel, AutoTokenizer
+
+    from .embedding import embed, write_npz
+
+    if not arguments.output.endswith(".npz"):
+        raise UserError(f"--output must name an .npz file, got {arguments.output}.")
+    folder = os.path.dirname(arguments.output) or "."
+    if not os.path.isdir(folder):
+        raise UserError(f"--output must lie in a folder that is there; {folder} is not.")
+    lines = list(read_lines(arguments.input))
+    if not any(lines):
+        raise UserError(f"The input must hold text, a sentence a line; {arguments.input} holds none.")
+    model = load(arguments.checkpoint, AutoModel).to(arguments.device)
+    tokenizer = load(arguments.checkpoint, AutoTokenizer)
+    sentences = [line.split() for line in lines] if arguments.words else lines
+    embedded = embed(model, tokenizer, sentences, layer=arguments.layer, batch_size=arguments.batch_size)
+    bar = tqdm(embedded, total=len(lines), unit=" sentences", disable=not sys.stderr.isatty())
+    number, words = write_npz(arguments.output, bar)
+    print(f"{number:,} sentences, {words:,} words: {arguments.output}")
+    return 0
+
+
+def read_lines(path: str) -> Iterator[str]:
+    """Lines of a UTF-8 file or of standard input, without their ends."""
+    try:
+        if path == "-":
+            data = sys.stdin.buffer.read()
+        else:
+            with open(path, "rb") as file:
+                data = file.read()
+        for line in data.decode("utf-8").splitlines():
+            yield line.strip()
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise UserError(f"{path} must be UTF-8 text; line {line} holds the byte 0x{data[error.start]:02x}.") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""Sentences in, ELMo vectors out: the job behind `elmo embed`."""
+
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+LAYERS = ("mix", "all", "words", "top")
+
+
+def embed(
+    model, tokenizer, sentences: Iterable[str | list[str]], layer: str = "mix", batch_size: int = 32
+) -> Iterator[tuple[list[str], np.ndarray]]:
+    """Yield the words of each sentence and their vectors, without the sentence's boundaries.
+
+    A sentence is raw text or a list of words. The vectors are (words, 2P), or (layers, words, 2P) with `layer="all"`:
+    `"mix"` is the checkpoint's own mix, `"words"` the layer without context, `"top"` the last LSTM layer.
+    """
+    if layer not in LAYERS:
+        raise ValueError(f"layer must be one of {', '.join(LAYERS)}; got {layer!r}.")
+    model.eval()
+    for batch in batches(sentences, batch_size):
+        words = [tokenizer.tokenize(sentence) if isinstance(sentence, str) else sentence for sentence in batch]
+        inputs = tokenizer(words, is_split_into_words=True, padding=True, return_tensors="pt").to(model.device)
+        with torch.inference_mode():
+            outputs = model(**inputs, output_hidden_states=layer != "mix")
+        vectors = {
+            "mix": lambda: outputs.last_hidden_state,
+            "words": lambda: outputs.hidden_states[0],
+            "top": lambda: outputs.hidden_states[-1],
+            "all": lambda: torch.stack(outputs.hidden_states, 1),
+        }[layer]()
+        for sentence, rows in zip(words, vectors.float().cpu().numpy()):
+            yield sentence, rows[..., 1 : len(sentence) + 1, :].copy()
+
+
+def batches(items: Iterable, size: int) -> Iterator[list]:
+    batch = []
+    for item in items:
+        batch.append(item)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def write_npz(path: str | Path, embedded: Iterable[tuple[list[str], np.ndarray]]) -> tuple[int, int]:
+    """Write an array for each sentence, named by its line number from 0 on, and `words`, their words as JSON.
+
+    The file appears under its name when it is whole. Returns the number of sentences and of words.
+    """
+    path = Path(path)
+    words = []
+    handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
+
+            def add(name: str, array: np.ndarray):
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array)
+
+            for index, (sentence, vectors) in enumerate(embedded):
+                add(str(index), vectors)
+                words.append(sentence)
+            add("words", np.array(json.dumps(words)))
+        os.chmod(unfinished, 0o666 & ~current_umask())  # mkstemp makes files for their owner only
+        os.replace(unfinished, path)
+    except BaseException:
+        os.unlink(unfinished)
+        raise
+    return len(words), sum(map(len, words))
+
+
+def current_umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
