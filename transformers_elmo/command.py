@@ -1,6 +1,7 @@
 """The `elmo` command."""
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -60,16 +61,25 @@ def positive(text: str) -> int:
     return number
 
 
-def load(checkpoint: str, what):
-    """A checkpoint's model or tokenizer through its Auto class, quietly."""
+def load(checkpoint: str):
+    """A checkpoint's model and tokenizer, quietly."""
+    from transformers import AutoConfig
     from transformers.utils import logging
 
-    import transformers_elmo  # noqa: F401  registers ELMo with the Auto classes
+    from . import ElmoModel, ElmoTokenizer
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        return what.from_pretrained(checkpoint)
+        config = AutoConfig.from_pretrained(checkpoint)
+        if config.model_type != "elmo":
+            raise UserError(f"{checkpoint} must be an ELMo checkpoint, it is of type {config.model_type}.")
+        model, report = ElmoModel.from_pretrained(checkpoint, config=config, output_loading_info=True)
+        if report["missing_keys"]:
+            raise UserError(
+                f"{checkpoint} must hold the weights of an ELMo model, it lacks {min(report['missing_keys'])}."
+            )
+        return model, ElmoTokenizer.from_pretrained(checkpoint)
     except OSError as error:
         if os.path.isdir(checkpoint) or "cannot be read" in str(error):
             raise
@@ -80,14 +90,8 @@ def load(checkpoint: str, what):
 
 
 def info(arguments: argparse.Namespace) -> int:
-    from transformers import AutoModel, AutoTokenizer
-
-    model = load(arguments.checkpoint, AutoModel)
+    model, tokenizer = load(arguments.checkpoint)
     config = model.config
-    if config.model_type != "elmo":
-        raise UserError(f"{arguments.checkpoint} must be an ELMo checkpoint, it is of type {config.model_type}.")
-    tokenizer = load(arguments.checkpoint, AutoTokenizer)
-
     inputs = [config.inputs]
     if "characters" in config.inputs:
         filters = " ".join(f"{width}x{number}" for width, number in config.char_filters)
@@ -97,7 +101,9 @@ def info(arguments: argparse.Namespace) -> int:
             f"filters {filters} ({config.num_filters}), {config.char_activation}, "
             f"{config.num_highway_layers} highway layers",
         ]
-    clips = [f"{name} {clip:g}" for name, clip in (("cells", config.cell_clip), ("outputs", config.projection_clip)) if clip]
+    clips = [
+        f"{name} {clip:g}" for name, clip in (("cells", config.cell_clip), ("outputs", config.projection_clip)) if clip
+    ]
     lstm = (
         f"{config.num_hidden_layers} layers x 2 directions, {config.lstm_dim} cells"
         + (f" projected to {config.projection_dim}" if config.projection_dim is not None else "")
@@ -124,7 +130,6 @@ def info(arguments: argparse.Namespace) -> int:
 
 def run_embed(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
-    from transformers import AutoModel, AutoTokenizer
 
     from .embedding import embed, write_npz
 
@@ -136,8 +141,8 @@ def run_embed(arguments: argparse.Namespace) -> int:
     lines = list(read_lines(arguments.input))
     if not any(lines):
         raise UserError(f"The input must hold text, a sentence a line; {arguments.input} holds none.")
-    model = load(arguments.checkpoint, AutoModel).to(arguments.device)
-    tokenizer = load(arguments.checkpoint, AutoTokenizer)
+    model, tokenizer = load(arguments.checkpoint)
+    model.to(arguments.device)
     sentences = [line.split() for line in lines] if arguments.words else lines
     embedded = embed(model, tokenizer, sentences, layer=arguments.layer, batch_size=arguments.batch_size)
     bar = tqdm(embedded, total=len(lines), unit=" sentences", disable=not sys.stderr.isatty())
@@ -154,7 +159,7 @@ def read_lines(path: str) -> Iterator[str]:
         else:
             with open(path, "rb") as file:
                 data = file.read()
-        for line in data.decode("utf-8").splitlines():
+        for line in io.StringIO(data.decode("utf-8")):  # ends lines at \n and \r\n, and nowhere else
             yield line.strip()
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1

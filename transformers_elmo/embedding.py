@@ -29,12 +29,12 @@ def embed(
         inputs = tokenizer(words, is_split_into_words=True, padding=True, return_tensors="pt").to(model.device)
         with torch.inference_mode():
             outputs = model(**inputs, output_hidden_states=layer != "mix")
-        vectors = {
-            "mix": lambda: outputs.last_hidden_state,
-            "words": lambda: outputs.hidden_states[0],
-            "top": lambda: outputs.hidden_states[-1],
-            "all": lambda: torch.stack(outputs.hidden_states, 1),
-        }[layer]()
+        if layer == "mix":
+            vectors = outputs.last_hidden_state
+        elif layer == "all":
+            vectors = torch.stack(outputs.hidden_states, 1)
+        else:
+            vectors = outputs.hidden_states[0 if layer == "words" else -1]
         for sentence, rows in zip(words, vectors.float().cpu().numpy()):
             yield sentence, rows[..., 1 : len(sentence) + 1, :].copy()
 

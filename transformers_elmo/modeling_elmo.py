@@ -214,9 +214,7 @@ class ProjectedLSTM(torch.autograd.Function):
                 kept_cells[start : start + rows] = c_now
             start += rows
         if keep:
-            ctx.save_for_backward(
-                x, input_weight, recurrent_weight, projection, h0, c0, gates, kept_cells, outputs
-            )
+            ctx.save_for_backward(x, input_weight, recurrent_weight, projection, h0, c0, gates, kept_cells, outputs)
             ctx.steps, ctx.cell_clip, ctx.output_clip = steps, cell_clip, output_clip
         return outputs, h, c
 
@@ -264,7 +262,7 @@ class ProjectedLSTM(torch.autograd.Function):
         d_input_weight = x.t() @ d_gates if needs[1] else None
         d_recurrent_weight = None
         if needs[2]:
-            h_before, start = [h0[: rows] for rows in ctx.steps[:1]], 0
+            h_before, start = [h0[:rows] for rows in ctx.steps[:1]], 0
             for rows, later in zip(ctx.steps, ctx.steps[1:]):
                 h_before.append(outputs[start : start + later])
                 start += rows
@@ -296,18 +294,14 @@ class ElmoLSTM(nn.Module):
     def forward(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor, steps: list[int]):
         """x (N, P) packed, h (B, P) and c (B, H) from the longest sentence on -> outputs (N, P), last h and c"""
         weights = [self.input_weight, self.recurrent_weight, self.bias, self.projection_weight]
-        if torch.is_autocast_enabled(x.device.type):
-            dtype = torch.get_autocast_dtype(x.device.type)
-        else:
-            dtype = self.bias.dtype
+        device = x.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.bias.dtype
         x, h, c, *weights = [None if w is None else w.to(dtype) for w in (x, h, c, *weights)]
         cells = c.shape[1]
         # TensorFlow adds the forget bias at run time, so that the weights do not hold it.
-        weights[2] = weights[2] + self.forget_bias * (
-            torch.arange(4 * cells, device=x.device) // cells == 1
-        ).to(dtype)
+        weights[2] = weights[2] + self.forget_bias * (torch.arange(4 * cells, device=x.device) // cells == 1).to(dtype)
         keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, h, c, *weights))
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast(device, enabled=False):
             return ProjectedLSTM.apply(x, *weights, h, c, steps, self.cell_clip, self.output_clip, keep)
 
 
@@ -425,7 +419,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
         wrong = []
         if not ignore_mismatched_sizes:
             wrong += [f"{name} has shape {tuple(a)}, not {tuple(b)}" for name, a, b in info["mismatched_keys"]]
-            if kwargs.get("state_dict") is None:  # the caller's own weights may be as few as they like
+            # Without any of them nothing is contradicted: that is a new model, and transformers says so.
+            if any(OF_BILM.match(name) for name, _ in model.named_parameters() if name not in info["missing_keys"]):
                 wrong += [f"{name} is missing" for name in info["missing_keys"] if OF_BILM.match(name)]
                 wrong += [f"{name} has no place" for name in info["unexpected_keys"] if OF_BILM.match(name)]
         if wrong:
@@ -445,9 +440,17 @@ class ElmoPreTrainedModel(PreTrainedModel):
         self.base_model.token_encoder.requires_grad_(not frozen)
         self.base_model.bilm.requires_grad_(not frozen)
 
+    def resize_token_embeddings(self, new_num_tokens=None, pad_to_multiple_of=None, mean_resizing=True):
+        """Make room for more words, or for fewer. A character model reads any word and has no table to resize."""
+        if "words" in self.config.inputs:
+            return super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        if new_num_tokens is not None:
+            self.config.vocab_size = new_num_tokens
+        return self.get_input_embeddings()
+
     @torch.no_grad()
     def _init_weights(self, module):
-        """bilm-tf's initial values; every parameter has one, so that a part missing from a checkpoint is not garbage."""
+        """bilm-tf's initial values. Every parameter has one: what a checkpoint lacks would be garbage otherwise."""
         if isinstance(module, nn.Embedding):
             init.uniform_(module.weight, -1.0, 1.0)
             if module.padding_idx is not None:
@@ -612,14 +615,15 @@ class ElmoModel(ElmoPreTrainedModel):
         return input_ids, char_ids, attention_mask.to(present.device) != 0
 
     def _check_range(self, word_ids, char_ids):
-        for name, ids, size in (
-            ("input_ids", word_ids, self.token_encoder.word_embedding and self.config.vocab_size),
-            ("char_ids", char_ids, self.config.char_vocab_size),
+        encoder = self.token_encoder
+        for name, ids, table in (
+            ("input_ids", word_ids, encoder.word_embedding),
+            ("char_ids", char_ids, encoder.characters and encoder.characters.embedding),
         ):
-            if ids is not None and ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < size:
+            if ids is not None and ids.numel() and not 0 <= ids.min() <= ids.max() < table.num_embeddings:
                 raise ValueError(
-                    f"{name} must be between 0 and {size - 1}, got values from {int(ids.min())} to {int(ids.max())}: "
-                    "use the tokenizer of this checkpoint."
+                    f"{name} must be between 0 and {table.num_embeddings - 1}, got values from {int(ids.min())} to "
+                    f"{int(ids.max())}: use the tokenizer of this checkpoint."
                 )
 
     def _check_state(self, state: BiLMState, batch: int):
@@ -671,4 +675,4 @@ class ElmoForTokenClassification(ElmoPreTrainedModel):
 ElmoModel.register_for_auto_class("AutoModel")
 ElmoForTokenClassification.register_for_auto_class("AutoModelForTokenClassification")
 
-__all__ = ["ElmoPreTrainedModel", "ElmoModel", "ElmoForTokenClassification"]
+__all__ = ["ElmoForTokenClassification", "ElmoModel", "ElmoPreTrainedModel"]

@@ -38,7 +38,7 @@ NUMERIC_PREFIXES = ["No", "Art", "pp"]  # "No. 5", but "No. Never."
 
 
 def word_pattern() -> str:
-    """Return the pattern; each match is one word.  All loops are possessive, so time is linear in the text."""
+    """The pattern whose matches are the words. All unbounded loops are possessive: its time is linear in the text."""
     # Character classes.  Bare sets, to be put in brackets.
     sep = r"\s\p{Cc}"  # between words
     alpha = r"\p{Alpha}"
@@ -75,7 +75,7 @@ def word_pattern() -> str:
     # English apostrophes.  Between letters, and in "1990's", they begin a word: Smith 's, Don 't.  Moses
     # overlooks the second of two around a single letter: rock 'n'roll.  All others stand alone.
     clitic = (
-        rf"(?<=[{alpha}{glue}])'(?={alpha})(?:{alpha}[{glue}]*+'(?={alpha}))?+"
+        rf"(?<=[{alpha}{glue}])'(?={alpha})(?:{alpha}'(?={alpha}))?+"
         rf"|(?<=[{digit}])'(?=s)"
     )
     word = rf"(?:{clitic})?+{plain_word}(?:{inner_periods}|{before_lower})?+|{inner_periods}"
@@ -386,6 +386,10 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             # The backend takes no lone surrogates. For it a replacement character stands in their place, which keeps
             # the offsets right.
             return encode([tuple(without_surrogates(part) for part in sample) for sample in samples])
+        except BaseException as error:
+            if type(error).__name__ == "PanicException":  # the regular expression's own limit; not an Exception
+                raise ValueError("A text must have a space every few million characters, got a longer word.") from None
+            raise
 
     def _char_ids(self, encodings: list, samples: list[tuple], is_split_into_words: bool) -> np.ndarray:
         """The characters of all tokens of encodings, one after the other, (tokens, W)."""
@@ -393,7 +397,9 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         for encoding, sample in zip(encodings, samples):
             words += spelled_words(encoding, sample, is_split_into_words)
         # What the backend has added is not in the text.
-        added = np.fromiter(chain.from_iterable(e.special_tokens_mask for e in encodings), bool, len(words)).nonzero()[0]
+        added = np.fromiter(chain.from_iterable(e.special_tokens_mask for e in encodings), bool, len(words)).nonzero()[
+            0
+        ]
         tokens = list(chain.from_iterable(e.ids for e in encodings))
         names = {token: self._tokenizer.id_to_token(token) for token in {tokens[place] for place in added}}
         names[self.pad_token_id] = None
@@ -414,7 +420,7 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
 
 
 def spelled_words(encoding, sample: tuple, is_split_into_words: bool | None) -> list[str]:
-    """The word behind each token of an encoding as it stands in the sample; empty for tokens that are not from there."""
+    """The word behind each token of an encoding as it stands in the sample; empty for tokens that were added."""
     if is_split_into_words:
         if len(sample) == 1:
             return ["" if word is None else sample[0][word] for word in encoding.word_ids]
@@ -448,9 +454,7 @@ def build_backend(vocab: list[str] | dict[str, int] | None, specials: list[str])
     # Whole words with ids, as models.WordLevel would do it: no word begins with the prefix that a piece of a word would
     # need. But by that prefix the token-classification pipeline knows that tokens are words, and not pieces to be glued
     # to their neighbours.
-    model = models.WordPiece(
-        vocab, unk_token=specials[3], continuing_subword_prefix=" ", max_input_chars_per_word=1000
-    )
+    model = models.WordPiece(vocab, unk_token=specials[3], continuing_subword_prefix=" ", max_input_chars_per_word=1000)
     backend = Tokenizer(model)
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(word_pattern()), behavior="removed", invert=True)
     return backend
