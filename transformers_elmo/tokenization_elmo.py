@@ -15,13 +15,15 @@ import numpy as np
 import torch
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 from transformers import BatchEncoding, PreTrainedTokenizerFast
-from transformers.utils import logging
+from transformers.tokenization_utils_base import TruncationStrategy
+from transformers.utils import PaddingStrategy, logging
 
 logger = logging.get_logger(__name__)
 
 SURROGATE = re.compile("[\ud800-\udfff]")
-# Stands for an empty word given by the user, which the backend would drop; its offsets still slice "" out of "".
-EMPTY_WORD = "\ufffd"
+# For the backend this stands for lone surrogates, which it does not take, and for empty words that were given, which it
+# would drop. Offsets stay right: those of an empty word slice "" out of "".
+REPLACEMENT = "\ufffd"
 # Characters that are not part of a word, and their ids in bilm-tf: the 256 bytes come before them.
 MARKS = {"<bos>": 256, "<eos>": 257, "<bow>": 258, "<eow>": 259, "<pad>": 260}
 
@@ -309,103 +311,112 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         self,
         text,
         text_pair=None,
+        add_special_tokens=True,
+        padding_strategy=PaddingStrategy.DO_NOT_PAD,
+        truncation_strategy=TruncationStrategy.DO_NOT_TRUNCATE,
+        max_length=None,
+        stride=0,
         is_split_into_words=False,
+        pad_to_multiple_of=None,
+        padding_side=None,
         return_tensors=None,
+        return_token_type_ids=None,
+        return_attention_mask=None,
         return_overflowing_tokens=False,
+        return_special_tokens_mask=False,
+        return_offsets_mapping=False,
+        return_length=False,
+        verbose=True,
         split_special_tokens=None,
         **kwargs,
     ) -> BatchEncoding:
-        first = text[0] if isinstance(text, (list, tuple)) and len(text) else None
-        batched = isinstance(first, (list, tuple)) if is_split_into_words else isinstance(text, (list, tuple))
-        if not batched:
-            samples = [text if text_pair is None else (text, text_pair)]
-        elif text_pair is None:
-            samples = text
-        elif isinstance(text_pair, (list, tuple)) and len(text_pair) == len(text):
-            samples = list(zip(text, text_pair))
-        else:
-            raise ValueError(f"text_pair must be a list of {len(text)} texts as text is, got {text_pair!r:.80}.")
-        samples = [as_pair(sample, is_split_into_words) for sample in samples]
-        if len({len(sample) for sample in samples}) > 1:
-            raise ValueError("A batch must hold single texts or pairs of texts, got both.")
-        if not samples:
-            shape = {"input_ids": (0, 0), "char_ids": (0, 0, self.max_characters_per_token), "attention_mask": (0, 0)}
-            empty = {name: np.zeros(shape[name], int) if return_tensors else [] for name in self.model_input_names}
-            return BatchEncoding(empty, tensor_type=return_tensors)
-
-        backend_samples = samples
-        if is_split_into_words and any("" in words for sample in samples for words in sample):
-            backend_samples = [tuple([word or EMPTY_WORD for word in words] for words in sample) for sample in samples]
-        splitter = self._tokenizer.pre_tokenizer
+        """What the stock method does, and characters, from flat arrays of all tokens rather than lists of lists."""
+        samples, batched = as_samples(text, text_pair, is_split_into_words)
         if is_split_into_words:
-            # Given words are never split again, not even where they hold a special token.
-            self._tokenizer.pre_tokenizer, split_special_tokens = None, True
-        try:
-            encoded = self._encode_batch(
-                backend_samples,
-                is_split_into_words=is_split_into_words,
-                return_overflowing_tokens=return_overflowing_tokens,
-                split_special_tokens=split_special_tokens,
-                **kwargs,
+            # Given words are never split again: a backend of the same vocabulary that has no splitter and looks for
+            # no special tokens inside them.
+            backend = Tokenizer(self._tokenizer.model)
+            backend.post_processor = self._tokenizer.post_processor
+        else:
+            backend = self._tokenizer
+            special_tokens_are_text = (
+                self.split_special_tokens if split_special_tokens is None else split_special_tokens
             )
-        finally:
-            self._tokenizer.pre_tokenizer = splitter
+            if backend.encode_special_tokens != special_tokens_are_text:
+                backend.encode_special_tokens = special_tokens_are_text
+            if backend.padding is not None:
+                backend.no_padding()
+        set_truncation(backend, truncation_strategy, max_length, stride, self.truncation_side)
+        encodings = encode_samples(backend, samples, add_special_tokens, is_split_into_words)
+        owners = range(len(encodings))
+        if return_overflowing_tokens:
+            owners = [owner for owner, encoding in enumerate(encodings) for _ in range(1 + len(encoding.overflowing))]
+            encodings = [part for encoding in encodings for part in (encoding, *encoding.overflowing)]
 
-        encodings, char_ids = encoded.encodings, None
-        if "char_ids" in self.model_input_names:
-            owners = encoded.get("overflow_to_sample_mapping", range(len(encodings)))
-            char_ids = self._char_ids(encodings, [samples[owner] for owner in owners], is_split_into_words)
-        if return_tensors is not None:
-            if len({len(encoding) for encoding in encodings}) == 1:  # otherwise BatchEncoding says what is to be done
-                encoded.update({key: np.asarray(value) for key, value in encoded.items()})
-            encoded = BatchEncoding(encoded.data, encodings, tensor_type=return_tensors)
-            if char_ids is not None:
-                char_ids = char_ids.reshape(len(encodings), len(encodings[0]), self.max_characters_per_token)
-                # By far the largest tensor: not copied once more where that can be avoided.
-                as_tensor = torch.from_numpy if return_tensors == "pt" else np.asarray
-                encoded["char_ids"] = as_tensor(char_ids)
-            return encoded
-        if char_ids is not None:
-            ends = np.cumsum([len(encoding) for encoding in encodings])
-            encoded["char_ids"] = [rows.tolist() for rows in np.split(char_ids, ends[:-1])]
-        if not batched and not return_overflowing_tokens:
-            return BatchEncoding({key: value[0] for key, value in encoded.items()}, encodings)
-        return encoded
-
-    def _encode_batch(self, samples: list[tuple], **kwargs) -> BatchEncoding:
-        """The stock encoding of a batch of texts (1-tuples) and pairs of texts."""
-
-        def encode(samples):
-            texts = [sample[0] for sample in samples]
-            pairs = [sample[1] for sample in samples] if len(samples[0]) == 2 else None
-            return super(ElmoTokenizer, self)._encode_plus(texts, pairs, **kwargs)
-
-        try:
-            return encode(samples)
-        except TypeError:
-            # The backend takes no lone surrogates. For it a replacement character stands in their place, which keeps
-            # the offsets right.
-            return encode([tuple(without_surrogates(part) for part in sample) for sample in samples])
-        except BaseException as error:
-            if type(error).__name__ == "PanicException":  # the regular expression's own limit; not an Exception
-                raise ValueError("A text must have a space every few million characters, got a longer word.") from None
-            raise
-
-    def _char_ids(self, encodings: list, samples: list[tuple], is_split_into_words: bool) -> np.ndarray:
-        """The characters of all tokens of encodings, one after the other, (tokens, W)."""
         words = []
-        for encoding, sample in zip(encodings, samples):
-            words += spelled_words(encoding, sample, is_split_into_words)
-        # What the backend has added is not in the text.
-        added = np.fromiter(chain.from_iterable(e.special_tokens_mask for e in encodings), bool, len(words)).nonzero()[
-            0
-        ]
-        tokens = list(chain.from_iterable(e.ids for e in encodings))
-        names = {token: self._tokenizer.id_to_token(token) for token in {tokens[place] for place in added}}
-        names[self.pad_token_id] = None
-        for place in added:
-            words[place] = names[tokens[place]]
-        return self.convert_words_to_char_ids(words)
+        for encoding, owner in zip(encodings, owners):
+            words += spelled_words(encoding, samples[owner], is_split_into_words)
+        lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)  # (B,)
+
+        def flat(name, dtype=np.int64):
+            values = chain.from_iterable(getattr(encoding, name) for encoding in encodings)
+            return np.fromiter(values, dtype, len(words))
+
+        ids, added = flat("ids"), flat("special_tokens_mask")
+        # What the backend has added does not stand in the text.
+        names = {number: self._tokenizer.id_to_token(number) for number in np.unique(ids[added == 1]).tolist()}
+        for place in added.nonzero()[0].tolist():
+            words[place] = names[ids.item(place)]
+        if is_split_into_words and (late := self._tokens_added_to_vocabulary()):
+            ids = np.fromiter((late.get(word, known) for word, known in zip(words, ids.tolist())), np.int64, len(words))
+
+        # Each output with the value it has at padding.
+        outputs = {"input_ids": (ids, self.pad_token_id)}
+        if return_token_type_ids or (return_token_type_ids is None and "token_type_ids" in self.model_input_names):
+            outputs["token_type_ids"] = flat("type_ids"), self.pad_token_type_id
+        if return_attention_mask or (return_attention_mask is None and "attention_mask" in self.model_input_names):
+            outputs["attention_mask"] = np.ones_like(ids), 0
+        if return_special_tokens_mask:
+            outputs["special_tokens_mask"] = added, 1
+        if return_offsets_mapping:
+            outputs["offset_mapping"] = flat("offsets", np.dtype((np.int64, 2))), 0
+        if "char_ids" in self.model_input_names:
+            outputs["char_ids"] = self.convert_words_to_char_ids(words), 0
+
+        padded = padded_lengths(lengths, padding_strategy, max_length, pad_to_multiple_of)  # (B,)
+        side = padding_side or self.padding_side
+        padding = {"pad_id": self.pad_token_id, "pad_type_id": self.pad_token_type_id, "pad_token": self.pad_token}
+        for encoding, length, to in zip(encodings, lengths.tolist(), padded.tolist()):
+            if length < to:
+                encoding.pad(to, direction=side, **padding)
+        data = {name: pad_rows(values, fill, lengths, padded, side) for name, (values, fill) in outputs.items()}
+        if return_length:
+            data["length"] = padded
+        if return_overflowing_tokens:
+            data["overflow_to_sample_mapping"] = np.array(owners, dtype=np.int64)
+        self._eventual_warn_about_too_long_sequence(range(lengths.max(initial=0)), max_length, verbose)
+
+        if return_tensors is not None:
+            if len(set(padded.tolist())) > 1:  # let BatchEncoding say what is to be done
+                return BatchEncoding(
+                    {"input_ids": [row.tolist() for row in data["input_ids"]]}, tensor_type=return_tensors
+                )
+            as_tensor = (
+                torch.from_numpy if str(getattr(return_tensors, "value", return_tensors)) == "pt" else np.asarray
+            )
+            return BatchEncoding({name: as_tensor(values) for name, values in data.items()}, encodings)
+        data = {name: [row.tolist() for row in values] for name, values in data.items()}
+        if "offset_mapping" in data:
+            data["offset_mapping"] = [[tuple(pair) for pair in row] for row in data["offset_mapping"]]
+        if not batched and not return_overflowing_tokens:
+            data = {name: values[0] for name, values in data.items()}
+        return BatchEncoding(data, encodings)
+
+    def _tokens_added_to_vocabulary(self) -> dict[str, int]:
+        """Tokens that the user has added, whose ids the vocabulary of the backend does not know."""
+        if len(self) == self.vocab_size:
+            return {}
+        return {token: number for token, number in self.added_tokens_encoder.items() if number >= self.vocab_size}
 
     def _pad(self, encoded_inputs, *args, **kwargs) -> dict:
         before = len(encoded_inputs["input_ids"])
@@ -460,8 +471,26 @@ def build_backend(vocab: list[str] | dict[str, int] | None, specials: list[str])
     return backend
 
 
-def as_pair(sample, is_split_into_words: bool) -> tuple:
-    """One sample as a tuple of one or two texts, words as lists; an error that names what it is otherwise."""
+def as_samples(text, text_pair, is_split_into_words: bool) -> tuple[list[tuple], bool]:
+    """A batch of 1-tuples or of pairs, each text a string or a list of words, and whether a batch was asked for."""
+    first = text[0] if isinstance(text, (list, tuple)) and len(text) else None
+    batched = isinstance(first, (list, tuple)) if is_split_into_words else isinstance(text, (list, tuple))
+    if not batched:
+        samples = [text if text_pair is None else (text, text_pair)]
+    elif text_pair is None:
+        samples = text
+    elif isinstance(text_pair, (list, tuple)) and len(text_pair) == len(text):
+        samples = list(zip(text, text_pair))
+    else:
+        raise ValueError(f"text_pair must be a list of {len(text)} texts as text is, got {text_pair!r:.80}.")
+    samples = [as_sample(sample, is_split_into_words) for sample in samples]
+    if len({len(sample) for sample in samples}) > 1:
+        raise ValueError("A batch must hold single texts or pairs of texts, got both.")
+    return samples, batched
+
+
+def as_sample(sample, is_split_into_words: bool) -> tuple:
+    """One or two texts as a tuple, or an error that says what came instead."""
     if is_split_into_words:
         pair = isinstance(sample, (list, tuple)) and len(sample) == 2 and isinstance(sample[0], (list, tuple))
         parts = tuple(sample) if pair else (sample,)
@@ -476,10 +505,69 @@ def as_pair(sample, is_split_into_words: bool) -> tuple:
     )
 
 
-def without_surrogates(part: str | list[str]) -> str | list[str]:
-    if isinstance(part, str):
-        return SURROGATE.sub("\ufffd", part)
-    return [SURROGATE.sub("\ufffd", word) for word in part]
+def encode_samples(
+    backend: Tokenizer, samples: list[tuple], add_special_tokens: bool, is_split_into_words: bool
+) -> list:
+    """The backend's encodings of texts that it does not always take as they are."""
+
+    def encode(samples):
+        inputs = [sample if len(sample) == 2 else sample[0] for sample in samples]
+        return backend.encode_batch(inputs, add_special_tokens=add_special_tokens, is_pretokenized=is_split_into_words)
+
+    def replaced(part):
+        if isinstance(part, list):
+            return [SURROGATE.sub(REPLACEMENT, word) or REPLACEMENT for word in part]
+        return SURROGATE.sub(REPLACEMENT, part)
+
+    try:
+        if is_split_into_words and any("" in words for sample in samples for words in sample):
+            raise TypeError("an empty word")
+        return encode(samples)
+    except TypeError:
+        return encode([tuple(replaced(part) for part in sample) for sample in samples])
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":  # the regular expression's own limit; not an Exception
+            raise ValueError("A text must have a space every few million characters, got a longer word.") from None
+        raise
+
+
+def set_truncation(backend: Tokenizer, strategy: TruncationStrategy, max_length, stride: int, side: str):
+    if strategy == TruncationStrategy.DO_NOT_TRUNCATE:
+        if backend.truncation is not None:
+            backend.no_truncation()
+    else:
+        wanted = {"max_length": max_length, "stride": stride, "strategy": strategy.value, "direction": side}
+        if backend.truncation != wanted:
+            backend.enable_truncation(**wanted)
+
+
+def padded_lengths(lengths: np.ndarray, strategy: PaddingStrategy, max_length, multiple: int | None) -> np.ndarray:
+    """The length of each row after padding, (B,)"""
+    if strategy == PaddingStrategy.DO_NOT_PAD or not len(lengths):
+        return lengths
+    to = int(lengths.max()) if strategy == PaddingStrategy.LONGEST else max_length
+    if multiple:
+        to = -(-to // multiple) * multiple
+    return np.maximum(lengths, to)
+
+
+def pad_rows(values: np.ndarray, fill: int, lengths: np.ndarray, padded: np.ndarray, side: str):
+    """Rows of flat values (all tokens, ...): one array (B, T, ...) where they are equally long, else a list."""
+    if len(set(padded.tolist())) > 1:
+        return [
+            pad_rows(row, fill, lengths[i : i + 1], padded[i : i + 1], side)[0]
+            for i, row in enumerate(np.split(values, lengths.cumsum()[:-1]))
+        ]
+    width = int(padded[0]) if len(padded) else 0
+    if (lengths == width).all():
+        return values.reshape(len(lengths), width, *values.shape[1:])
+    rows = np.zeros((len(lengths), width, *values.shape[1:]), dtype=np.int64)
+    if fill:
+        rows += fill
+    start = 0 if side == "right" else width - lengths[:, None]
+    columns = np.arange(width) - start  # (B, T) index of the token in its row
+    rows[(columns >= 0) & (columns < lengths[:, None])] = values
+    return rows
 
 
 ElmoTokenizer.register_for_auto_class("AutoTokenizer")
