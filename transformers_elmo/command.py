@@ -98,8 +98,7 @@ def info(arguments: argparse.Namespace) -> int:
         inputs += [
             f"{config.char_vocab_size - 1} characters of {config.char_embedding_dim}, "
             f"{config.max_characters_per_token} to a word",
-            f"filters {filters} ({config.num_filters}), {config.char_activation}, "
-            f"{config.num_highway_layers} highway layers",
+            f"filters {filters} ({config.num_filters}), {config.char_activation}, {config.num_highway_layers} highway",
         ]
     clips = [
         f"{name} {clip:g}" for name, clip in (("cells", config.cell_clip), ("outputs", config.projection_clip)) if clip
@@ -110,6 +109,8 @@ def info(arguments: argparse.Namespace) -> int:
         + (", skip connections" if config.use_skip_connections else "")
         + (f", clipped ({', '.join(clips)})" if clips else "")
     )
+    words = tokenizer.vocab_size - len(tokenizer.all_special_tokens)
+    vocabulary = f"{words:,} words and {len(tokenizer.all_special_tokens)} special tokens" if words > 0 else "none"
     weights = ", ".join(f"{name} {weight:.3f}" for name, weight in model.layer_weights().items())
     table = [
         ("checkpoint", [arguments.checkpoint]),
@@ -118,7 +119,7 @@ def info(arguments: argparse.Namespace) -> int:
         ("biLM", [lstm]),
         ("vectors", [f"{config.hidden_size} numbers, {config.num_hidden_layers + 1} layers"]),
         ("mix", [f"{config.mix}: {weights}" + (", layer norm" if config.mix_layer_norm else "")]),
-        ("vocabulary", [f"{tokenizer.vocab_size - 1:,} words with an id"]),
+        ("vocabulary", [vocabulary]),
         ("parameters", [f"{model.num_parameters():,} ({str(model.dtype).removeprefix('torch.')})"]),
     ]
     for name, lines in table:

@@ -524,6 +524,7 @@ class ElmoModel(ElmoPreTrainedModel):
         else:
             self.token_encoder.characters.embedding = value
 
+    @torch.no_grad()
     def layer_weights(self) -> dict[str, float]:
         """The mix by name: `words` (layer 0), `lstm_1` ... `lstm_L`, and `gamma`."""
         names = ["words"] + [f"lstm_{layer}" for layer in range(1, self.config.num_hidden_layers + 1)]
