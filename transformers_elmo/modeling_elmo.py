@@ -35,6 +35,7 @@ OF_BILM = re.compile(r"^(elmo\.)?(token_encoder|bilm)\.")  # names of weights th
 BiLMState = tuple[torch.Tensor, torch.Tensor]  # outputs (L, 2, B, P), cells (L, 2, B, H); direction 0 is forward
 
 
+@torch.compiler.disable  # sizes that depend on the words
 def distinct_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Indices of one row of each kind (U,), and for each row its kind (N,), so that `rows[first][kind] == rows`."""
     # `torch.unique(dim=0)` sorts whole rows; sorting a polynomial hash of them is many times faster. Multiplication
@@ -85,14 +86,9 @@ class ElmoCharacterEncoder(nn.Module):
 
     def forward(self, char_ids: torch.Tensor) -> torch.Tensor:
         """char_ids (U, W) -> (U, F)"""
-        width = char_ids.shape[1]
-        # Windows that lie wholly in the padding at the end of a word all give the same number, so one of them is
-        # enough for the maximum: a short word is convolved up to its end and one such window.
-        ends = (char_ids != char_ids[:, -1:]) * torch.arange(1, width + 1, device=char_ids.device)
-        ends, by_length = ends.amax(1).sort()  # (U,)
+        by_length, groups = self.group_by_length(char_ids)
         pooled = []
-        for words, end in zip(by_length.split(CONVOLUTION_WORDS), ends.split(CONVOLUTION_WORDS)):
-            used = min(width, int(end[-1]) + self.widest)
+        for words, used in groups:
             embedded = self.embedding(char_ids[words, :used]).transpose(1, 2)  # (u, D, used)
             # The maximum comes first, the activation after it.
             pooled.append(torch.cat([convolution(embedded).amax(-1) for convolution in self.convolutions], 1))
@@ -100,6 +96,20 @@ class ElmoCharacterEncoder(nn.Module):
         for highway in self.highways:
             x = highway(x)
         return x
+
+    @torch.compiler.disable  # sizes that depend on the words
+    def group_by_length(self, char_ids: torch.Tensor) -> tuple[torch.Tensor, list[tuple[torch.Tensor, int]]]:
+        """Words from the shortest to the longest (U,), and groups of them with the characters they need.
+
+        Windows that lie wholly in the padding at the end of a word all give the same number, so that one of them is
+        enough for the maximum: a short word is convolved up to its end and one such window.
+        """
+        width = char_ids.shape[1]
+        ends = (char_ids != char_ids[:, -1:]) * torch.arange(1, width + 1, device=char_ids.device)
+        ends, by_length = ends.amax(1).sort()  # (U,)
+        longest = [*ends[CONVOLUTION_WORDS - 1 :: CONVOLUTION_WORDS].tolist(), int(ends[-1]) if len(ends) else 0]
+        groups = zip(by_length.split(CONVOLUTION_WORDS), longest)
+        return by_length, [(words, min(width, end + self.widest)) for words, end in groups]
 
 
 class ElmoTokenEncoder(nn.Module):
@@ -121,7 +131,7 @@ class ElmoTokenEncoder(nn.Module):
 
     def forward(self, word_ids: torch.Tensor | None, char_ids: torch.Tensor | None) -> torch.Tensor:
         """word_ids (N,), char_ids (N, W), the one that is not read None -> (N, P)"""
-        read = [ids.view(len(ids), -1) for ids in (word_ids, char_ids) if ids is not None]
+        read = [ids if ids.dim() == 2 else ids[:, None] for ids in (word_ids, char_ids) if ids is not None]
         # Each distinct word is encoded once and its vector copied to where the word stands; on the way back the
         # gradients of its copies are added up.
         first, kind = distinct_rows(torch.cat(read, 1))
@@ -151,6 +161,7 @@ class Packing:
     returns: tuple[torch.Tensor, torch.Tensor]  # their inverses
 
     @classmethod
+    @torch.compiler.disable  # sizes that depend on the lengths
     def of(cls, mask: torch.Tensor) -> "Packing":
         """mask (B, T): true where there is a word. Holes are skipped as padding on either side is."""
         lengths = mask.sum(1)  # (B,)
@@ -381,11 +392,12 @@ class ElmoMix(nn.Module):
 
     @staticmethod
     def normalise(layer: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        # One mean and variance for the whole batch, AllenNLP's tiny value under the root, no scale and no shift.
+        # One mean and variance for the whole batch, AllenNLP's tiny value under the root, no scale and no shift. Sums
+        # over a batch overflow half precision.
+        wide = layer.to(torch.promote_types(layer.dtype, torch.float32))
         number = (mask.sum() * layer.shape[-1]).clamp(min=1)
-        mean = layer.sum() / number
-        centred = (layer - mean) * mask
-        return centred / torch.sqrt(centred.square().sum() / number + 1e-13)
+        centred = (wide - wide.sum() / number) * mask
+        return (centred / torch.sqrt(centred.square().sum() / number + 1e-13)).to(layer.dtype)
 
 
 class ElmoPreTrainedModel(PreTrainedModel):
@@ -576,8 +588,9 @@ class ElmoModel(ElmoPreTrainedModel):
     def _unpack(layer: torch.Tensor, packing: Packing, mask: torch.Tensor) -> torch.Tensor:
         """(N, 2P) -> (B, T, 2P), zeros where there is no word"""
         padded = layer.new_zeros(mask.numel(), layer.shape[1]).index_copy(0, packing.places.to(layer.device), layer)
-        return padded.view(*mask.shape, -1)
+        return padded.view(*mask.shape, layer.shape[1])
 
+    @torch.compiler.disable
     def _check_inputs(self, input_ids, char_ids, attention_mask):
         """The tensors that this model reads (None for the other) and the mask, or an error that says what is wrong."""
         config = self.config
@@ -615,6 +628,7 @@ class ElmoModel(ElmoPreTrainedModel):
             )
         return input_ids, char_ids, attention_mask.to(present.device) != 0
 
+    @torch.compiler.disable
     def _check_range(self, word_ids, char_ids):
         encoder = self.token_encoder
         for name, ids, table in (
