@@ -8,17 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
+
 from transformers_elmo.configuration_elmo import ElmoConfig
 
 torch.set_num_threads(1)
 settings.register_profile("repeatable", derandomize=True, database=None, deadline=None, max_examples=40)
 settings.load_profile("repeatable")
-
-
-def pytest_configure(config):
-    config.addinivalue_line("markers", "slow: takes long; runs only where asked for by -m slow")
-    if not config.option.markexpr:
-        config.option.markexpr = "not slow"
 
 
 def tiny_config(**options) -> ElmoConfig:
@@ -67,16 +62,18 @@ def random_batch(config: ElmoConfig, lengths: list[int], seed: int = 0, repeats:
         return torch.randint(low, high, shape, generator=generator)
 
     width, pad = config.max_characters_per_token, config.char_vocab_size - 1
-    kinds = 5 if repeats else max(sum(lengths), 1)
+    longest = max(lengths, default=0)
+    mask = torch.arange(longest) < torch.tensor(lengths, dtype=torch.long)[:, None]  # (B, T)
+    kinds = 5 if repeats else max(int(mask.sum()), 1)
     chars = draw(1, pad, kinds, width)  # (kinds, W)
     # The first word fills the whole width, the second has one character.
     ends = torch.cat([torch.tensor([width, 1]), draw(1, width + 1, kinds)])[:kinds]
     chars[torch.arange(width) >= ends[:, None]] = pad
     words = draw(1, config.vocab_size, kinds)
-    chosen = draw(0, kinds, len(lengths), max(lengths, default=0)) if repeats else torch.zeros(
-        len(lengths), max(lengths, default=0), dtype=torch.long
-    )
-    mask = torch.arange(chosen.shape[1]) < torch.tensor(lengths, dtype=torch.long)[:, None]  # (B, T)
+    if repeats:  # two words with the same characters, two with the same id
+        chars[3], words[3] = chars[2], words[2] % (config.vocab_size - 1) + 1
+        words[4] = words[2]
+    chosen = draw(0, kinds, len(lengths), longest)  # (B, T)
     if not repeats:
         chosen[mask] = torch.arange(int(mask.sum()))
     return {

@@ -1,4 +1,4 @@
-"""A naive numpy ELMo, the yardstick of test_modeling.py: one word, one step and one layer at a time, no batch, no padding.
+"""A naive numpy ELMo, the yardstick of test_modeling.py: one word, one step, one layer at a time, no batch, no padding.
 
 Written from the paper (Peters et al. 2018, https://arxiv.org/abs/1802.05365) and from what bilm-tf computes. Every
 function also takes complex numbers and then compares real parts, so that f(w + 1j * h * d).imag / h is the derivative
@@ -22,19 +22,13 @@ def clip(x, bound):
     return x if bound is None else np.where(x.real > bound, bound, np.where(x.real < -bound, -bound, x))
 
 
-def maximum(rows):
-    """(n, F) -> (F,)"""
-    return rows[rows.real.argmax(0), np.arange(rows.shape[1])]
-
-
 def part(weights, prefix):
     """The weights below a name, without it."""
     return {name[len(prefix) :]: value for name, value in weights.items() if name.startswith(prefix)}
 
 
 def linear(weights, x):
-    """W (out, in), as torch keeps it."""
-    return weights["weight"] @ x + weights["bias"]
+    return weights["weight"] @ x + weights["bias"]  # (out, in), as torch keeps it
 
 
 def character_vector(config, weights, chars):
@@ -45,9 +39,9 @@ def character_vector(config, weights, chars):
         kernel = weights[f"convolutions.{index}.weight"]  # (f, D, width)
         windows = [embedded[start : start + width] for start in range(len(chars) - width + 1)]  # each (width, D)
         scores = np.stack([np.einsum("fdw,wd->f", kernel, window) for window in windows])  # (W - width + 1, f)
-        pooled.append(maximum(scores + weights[f"convolutions.{index}.bias"]))
-    activation = {"relu": relu, "tanh": np.tanh}[config.char_activation]
-    x = activation(np.concatenate(pooled))  # (F,)
+        scores = scores + weights[f"convolutions.{index}.bias"]
+        pooled.append(np.take_along_axis(scores, scores.real.argmax(0)[None], 0)[0])  # (f,) the largest of each filter
+    x = {"relu": relu, "tanh": np.tanh}[config.char_activation](np.concatenate(pooled))  # (F,)
     for index in range(config.num_highway_layers):
         g = sigmoid(linear(part(weights, f"highways.{index}.carry."), x))
         x = g * relu(linear(part(weights, f"highways.{index}.transform."), x)) + (1 - g) * x
@@ -62,10 +56,8 @@ def word_vector(config, weights, word, chars):
     if config.inputs in ("characters", "words+characters"):
         x.append(character_vector(config, part(weights, "characters."), chars))
     x = np.concatenate(x)
-    size = config.projection_dim or config.lstm_dim
-    if len(x) != size or config.inputs == "words+characters":
-        x = linear(part(weights, "projection."), x)
-    return x
+    is_projected = len(x) != (config.projection_dim or config.lstm_dim) or config.inputs == "words+characters"
+    return linear(part(weights, "projection."), x) if is_projected else x
 
 
 def lstm(config, weights, x, h, c):
@@ -78,8 +70,7 @@ def lstm(config, weights, x, h, c):
     for x_t in x:
         gates = x_t @ weights["input_weight"] + h @ weights["recurrent_weight"] + weights["bias"]  # (4H,)
         i, f, o, j = np.split(gates, 4)
-        c = sigmoid(f + config.forget_bias) * c + sigmoid(i) * np.tanh(j)
-        c = clip(c, config.cell_clip)
+        c = clip(sigmoid(f + config.forget_bias) * c + sigmoid(i) * np.tanh(j), config.cell_clip)  # (H,)
         h = sigmoid(o) * np.tanh(c)  # (H,)
         if config.projection_dim is not None:
             h = clip(h @ weights["projection_weight"], config.projection_clip)  # (P,)
@@ -90,10 +81,8 @@ def lstm(config, weights, x, h, c):
 def normalise(sentences):
     """One mean and one variance over all words of all sentences, (T, 2P) each."""
     numbers = np.concatenate([sentence.ravel() for sentence in sentences])
-    if not numbers.size:
-        return sentences
-    mean = numbers.sum() / numbers.size
-    variance = ((numbers - mean) ** 2).sum() / numbers.size
+    mean = numbers.sum() / max(numbers.size, 1)
+    variance = ((numbers - mean) ** 2).sum() / max(numbers.size, 1)
     return [(sentence - mean) / np.sqrt(variance + 1e-13) for sentence in sentences]
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import random_batch, randomise, tiny_config
 from hypothesis import given
 from hypothesis import strategies as st
+
+from conftest import random_batch, randomise, tiny_config
 from reference import elmo
 from transformers_elmo import modeling_elmo
 from transformers_elmo.configuration_elmo import AUTO_MAP, ElmoConfig
@@ -50,7 +51,11 @@ OPTIONS = {
     "words and characters": CHARACTERS_AND_WORDS,
     "words and characters as wide as the output": {**CHARACTERS_AND_WORDS, "projection_dim": 15},
     "words and characters, no lstm projection": {
-        **CHARACTERS_AND_WORDS, "projection_dim": None, "num_highway_layers": 1, "forget_bias": 0, "cell_clip": None,
+        **CHARACTERS_AND_WORDS,
+        "projection_dim": None,
+        "num_highway_layers": 1,
+        "forget_bias": 0,
+        "cell_clip": None,
     },
 }
 every_option = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
@@ -132,6 +137,15 @@ def assert_same_gradients(got, expected, tolerance):
     assert got.keys() == expected.keys()
     for name in expected:
         assert_near(got[name], expected[name], tolerance * max(1, expected[name].abs().max().item()), name)
+
+
+def assert_like_gradients(got, expected, share):
+    """The difference of all gradients together is a small share of their length."""
+    difference, length = [
+        torch.cat([(g - e).double().flatten() for g, e in pairs]).norm()
+        for pairs in ([(got[n], expected[n]) for n in expected], [(0, e) for e in expected.values()])
+    ]
+    assert difference <= share * length, f"gradients differ by {difference / length:.2e} of their length"
 
 
 def assert_refused(what, *pieces):
@@ -270,16 +284,16 @@ def test_gradients_of_repeated_words(monkeypatch, inputs):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_clipped_numbers_have_no_gradient(dtype):
-    """0.3 is not a binary fraction: the clipped value differs from it in each precision."""
-    model = build(dtype, cell_clip=0.3, projection_clip=None, num_hidden_layers=1, forget_bias=9.0)
+@pytest.mark.parametrize("bound", [0.3, 0.7])
+def test_clipped_numbers_have_no_gradient(dtype, bound):
+    """Neither bound is a binary fraction: the clipped value is above the one, below the other, in both precisions."""
+    model = build(dtype, cell_clip=bound, projection_clip=None, num_hidden_layers=1, forget_bias=9.0)
     state = [part.requires_grad_() for part in random_state(model.config, 2, dtype=dtype)]
     cells = model(**random_batch(model.config, [1, 1]), state=state).state[1]
-    for direction in range(2):
-        clipped = cells[:, direction].abs() >= torch.tensor(0.3, dtype=dtype)
-        assert clipped.any() and not clipped.all()
-        (gradient,) = torch.autograd.grad(cells[:, direction].float().sum(), state[1], retain_graph=True)
-        assert torch.equal(gradient[:, direction] == 0, clipped)
+    clipped = cells.abs() >= torch.tensor(bound, dtype=dtype)
+    assert clipped.any() and not clipped.all()
+    (gradient,) = torch.autograd.grad(cells.sum(), state[1])
+    assert torch.equal(gradient == 0, clipped)
 
 
 # Padding and batch.
@@ -317,7 +331,7 @@ def test_layer_norm_does_not_see_padding(mask, seed):
     batch = random_batch(model.config, [mask.shape[1]] * len(mask), seed)
     got = model(**{**batch, "attention_mask": mask}).last_hidden_state
     assert not got[~mask].any(), "padding is not zero"
-    order = mask.long().sort(1, descending=True, stable=True).indices  # (B, T) words first
+    order = mask.long().sort(dim=1, descending=True, stable=True).indices  # (B, T) words first
     batch = {name: torch.stack([row[o] for row, o in zip(ids, order)]) for name, ids in batch.items()}
     batch["attention_mask"] = torch.stack([row[o] for row, o in zip(mask, order)])
     _, mixed, _ = elmo(model.config, weights_of(model), sentences_of(batch))
@@ -387,19 +401,24 @@ def test_a_sentence_cut_in_two():
     assert (halves[1][..., size:] - whole[1][..., size:]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("shapes", [
-    [(2, 2, 4, 5), (2, 2, 4, 7)],  # another batch
-    [(2, 2, 3, 7), (2, 2, 3, 5)],  # the wrong way round
-    [(1, 2, 3, 5), (1, 2, 3, 7)],  # fewer layers
-    [(2, 2, 3, 5)],
-    [(2, 2, 3, 5), (2, 2, 3, 7), (2, 2, 3, 7)],
-])
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [(2, 2, 4, 5), (2, 2, 4, 7)],  # another batch
+        [(2, 2, 3, 7), (2, 2, 3, 5)],  # the wrong way round
+        [(1, 2, 3, 5), (1, 2, 3, 7)],  # fewer layers
+        [(2, 2, 3, 5)],
+        [(2, 2, 3, 5), (2, 2, 3, 7), (2, 2, 3, 7)],
+    ],
+)
 def test_states_of_the_wrong_shape(shapes):
     model = build()
     state = tuple(torch.zeros(shape) for shape in shapes)
     assert_refused(
         lambda: model(**random_batch(model.config, [2, 1, 4]), state=state),
-        "3 sentences", "(2, 2, 3, 5), (2, 2, 3, 7)", str(shapes)[1:-1],
+        "3 sentences",
+        "(2, 2, 3, 5), (2, 2, 3, 7)",
+        str(shapes)[1:-1],
     )
 
 
@@ -476,25 +495,38 @@ def test_golden_activations(shared_folder):
 
 # Precisions and compilation.
 
+# With narrow clips a gradient jumps where rounding moves a number across a clip; these are the released models'.
+WIDE_CLIPS = {"cell_clip": 3.0, "projection_clip": 3.0}
+
 
 @every_input
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-5), (torch.float16, 0.02), (torch.bfloat16, 0.15)])
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-5), (torch.float16, 0.01), (torch.bfloat16, 0.08)])
 def test_precisions(inputs, dtype, tolerance):
     batch = random_batch(tiny_config(), [7, 0, 3])
     results, grads = [], []
-    for model in (build(inputs=inputs), build(dtype, inputs=inputs)):
+    for model in (build(inputs=inputs, **WIDE_CLIPS), build(dtype, inputs=inputs, **WIDE_CLIPS)):
         results.append(everything(model, batch))
         if dtype != torch.float16:
             grads.append(gradients(model, linear_loss(results[-1])))
     assert all(tensor.dtype == dtype for tensor in results[1])
     assert_all_near(results[1], results[0], tolerance)
     if grads:
-        assert_same_gradients(grads[1], grads[0], tolerance)
+        assert_like_gradients(grads[1], grads[0], tolerance)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 0.005), (torch.bfloat16, 0.05)])
+def test_layer_norm_in_low_precision(dtype, tolerance):
+    """Sums over a batch of usual size are beyond float16, the tiny value under the root is below it."""
+    mix = modeling_elmo.ElmoMix(tiny_config(mix="fixed", mix_weights=[1.0, 0.0, 0.0], mix_layer_norm=True))
+    layer = torch.randn(4, 100, 512, generator=torch.Generator().manual_seed(0)) + 0.5
+    mask = torch.ones(4, 100).bool()
+    assert_near(mix([layer.to(dtype)] * 3, mask), mix([layer] * 3, mask), tolerance)
+    assert_near(mix([torch.zeros_like(layer, dtype=dtype)] * 3, ~mask), torch.zeros_like(layer), 0)
 
 
 @every_input
 def test_autocast(inputs):
-    model = build(inputs=inputs)
+    model = build(inputs=inputs, **WIDE_CLIPS)
     batch = random_batch(model.config, [7, 0, 3])
     expected = everything(model, batch)
     expected_gradients = gradients(model, linear_loss(expected))
@@ -502,15 +534,15 @@ def test_autocast(inputs):
         got = everything(model, batch)
         loss = linear_loss([tensor.float() for tensor in got])
     assert got[-1].dtype == torch.bfloat16
-    assert_all_near(got, expected, 0.15)
-    assert_same_gradients(gradients(model, loss), expected_gradients, 0.15)
+    assert_all_near(got, expected, 0.05)
+    assert_like_gradients(gradients(model, loss), expected_gradients, 0.08)
 
 
 @pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_compiled(backend):
     model = build()
     compiled = torch.compile(build(), backend=backend)
-    for lengths in ([4, 0, 7], [2, 3], [11]):
+    for lengths in ([4, 0, 7], [2, 3]):
         batch = random_batch(model.config, lengths)
         results = [everything(m, batch) for m in (compiled, model)]
         assert_all_near(*results, 1e-6)
@@ -566,11 +598,14 @@ def test_ways_to_ask_for_layers():
 # The mix and the head.
 
 
-@pytest.mark.parametrize("options, expected", [
-    ({}, {"words": 0.2, "lstm_1": 0.2, "lstm_2": 0.6, "gamma": 1.5}),
-    ({"mix": "top"}, {"words": 0, "lstm_1": 0, "lstm_2": 1, "gamma": 1.5}),
-    ({"mix": "fixed", "mix_weights": [2, -1.0, 0.5]}, {"words": 2, "lstm_1": -1, "lstm_2": 0.5, "gamma": 1}),
-])
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        ({}, {"words": 0.2, "lstm_1": 0.2, "lstm_2": 0.6, "gamma": 1.5}),
+        ({"mix": "top"}, {"words": 0, "lstm_1": 0, "lstm_2": 1, "gamma": 1.5}),
+        ({"mix": "fixed", "mix_weights": [2, -1.0, 0.5]}, {"words": 2, "lstm_1": -1, "lstm_2": 0.5, "gamma": 1}),
+    ],
+)
 def test_layer_weights(options, expected):
     model = ElmoModel(tiny_config(**options))
     if model.mix.weights is not None:
@@ -587,15 +622,26 @@ def trainable(model):
     return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
+MIX_AND_HEAD = {"elmo.mix.weights", "elmo.mix.gamma", "classifier.weight", "classifier.bias"}
+
+
 @every_input
-def test_frozen_by_default(inputs, tmp_path):
+def test_frozen_by_default(inputs):
     model = build_tagger(inputs=inputs)
-    expected = {"elmo.mix.weights", "elmo.mix.gamma", "classifier.weight", "classifier.bias"}
-    assert trainable(model) == expected
+    assert trainable(model) == MIX_AND_HEAD
+    unfrozen = build_tagger(inputs=inputs, freeze_bilm=False)
+    assert trainable(unfrozen) == {name for name, _ in unfrozen.named_parameters()}
+
+
+@every_input
+def test_frozen_after_loading(inputs, tmp_path):
+    model = build_tagger(inputs=inputs)
     model.save_pretrained(tmp_path)
-    assert trainable(ElmoForTokenClassification.from_pretrained(tmp_path)) == expected
     unfrozen = ElmoForTokenClassification.from_pretrained(tmp_path, freeze_bilm=False)
     assert trainable(unfrozen) == {name for name, _ in model.named_parameters()}
+    assert trainable(ElmoForTokenClassification.from_pretrained(tmp_path)) == MIX_AND_HEAD
+    model.elmo.save_pretrained(tmp_path)
+    assert trainable(ElmoForTokenClassification.from_pretrained(tmp_path)) == MIX_AND_HEAD
 
 
 def test_dropout_only_where_the_bilm_is_trained():
@@ -613,7 +659,7 @@ def test_loss_passes_over_words_without_label():
     outputs = model(**batch, labels=labels)
     assert outputs.logits.shape == (2, 5, 3)
     chosen = labels != -100
-    assert_near(outputs.loss, F.cross_entropy(outputs.logits[chosen], labels[chosen]), 1e-12)
+    assert_near(outputs.loss, F.cross_entropy(outputs.logits[chosen], labels[chosen]), 1e-6)
 
 
 @pytest.mark.parametrize("freeze_bilm", [True, False])
@@ -625,7 +671,7 @@ def test_accumulated_gradients(freeze_bilm):
     batch, number = {**batch, "labels": labels}, int((labels != -100).sum())
     parts = [{name: ids[start : start + 4] for name, ids in batch.items()} for start in range(0, 16, 4)]
     accumulated = gradients(model, sum(model(**part, num_items_in_batch=number).loss for part in parts))
-    assert_same_gradients(accumulated, gradients(model, model(**batch).loss), 1e-12)
+    assert_same_gradients(accumulated, gradients(model, model(**batch).loss), 1e-7)  # the loss itself is in fp32
 
 
 def test_frozen_head_with_gradient_checkpointing():
@@ -721,21 +767,44 @@ def test_bad_options(options, rule, value):
 
 
 BILM_OPTIONS = {
-    "lstm": {"dim": 64, "projection_dim": 16, "n_layers": 2, "cell_clip": 3, "proj_clip": 3,
-             "use_skip_connections": False},
-    "char_cnn": {"embedding": {"dim": 4}, "filters": [[1, 4], [2, 8]], "n_highway": 2, "n_characters": 262,
-                 "max_characters_per_token": 50, "activation": "relu"},
+    "lstm": {
+        "dim": 64,
+        "projection_dim": 16,
+        "n_layers": 2,
+        "cell_clip": 3,
+        "proj_clip": 3,
+        "use_skip_connections": False,
+    },
+    "char_cnn": {
+        "embedding": {"dim": 4},
+        "filters": [[1, 4], [2, 8]],
+        "n_highway": 2,
+        "n_characters": 262,
+        "max_characters_per_token": 50,
+        "activation": "relu",
+    },
 }
 GOLDEN_FIELDS = {
-    "inputs": "characters", "lstm_dim": 64, "projection_dim": 16, "num_hidden_layers": 2, "cell_clip": 3,
-    "projection_clip": 3, "use_skip_connections": False, "char_embedding_dim": 4, "char_vocab_size": 262,
-    "num_highway_layers": 2, "max_characters_per_token": 50, "char_activation": "relu",
+    "inputs": "characters",
+    "lstm_dim": 64,
+    "projection_dim": 16,
+    "num_hidden_layers": 2,
+    "cell_clip": 3,
+    "projection_clip": 3,
+    "use_skip_connections": False,
+    "char_embedding_dim": 4,
+    "char_vocab_size": 262,
+    "num_highway_layers": 2,
+    "max_characters_per_token": 50,
+    "char_activation": "relu",
 }
 
 
-def bilm_options(lstm={}, char_cnn={}, **options):
+def bilm_options(lstm=None, char_cnn=None, **options):
     """The options above with changes; None takes an entry out."""
-    changed = {name: {**BILM_OPTIONS[name], **change} for name, change in (("lstm", lstm), ("char_cnn", char_cnn))}
+    changed = {
+        name: {**BILM_OPTIONS[name], **(change or {})} for name, change in (("lstm", lstm), ("char_cnn", char_cnn))
+    }
     changed = {name: {k: v for k, v in part.items() if v is not None} for name, part in changed.items()}
     return {k: v for k, v in {**changed, **options}.items() if v is not None}
 
@@ -744,18 +813,23 @@ def assert_fields(config, fields):
     assert {name: getattr(config, name) for name in fields} == fields
 
 
-@pytest.mark.parametrize("options, fields", [
-    (bilm_options(), GOLDEN_FIELDS),
-    (bilm_options(char_cnn={"n_characters": 261}), {"char_vocab_size": 262}),
-    (bilm_options(char_cnn={"n_highway": None}), {"num_highway_layers": 0}),
-    (bilm_options(char_cnn={"activation": "tanh"}), {"char_activation": "tanh"}),
-    (bilm_options(lstm={"n_layers": None, "cell_clip": None, "proj_clip": None}),
-     {"num_hidden_layers": 1, "cell_clip": None, "projection_clip": None}),
-    (bilm_options(lstm={"use_skip_connections": True}), {"use_skip_connections": True}),
-    (bilm_options(lstm={"projection_dim": 64}), {"projection_dim": None, "hidden_size": 128}),
-    (bilm_options(char_cnn=None or {}, n_tokens_vocab=793471, dropout=0.2), {"vocab_size": 793472, "dropout": 0.2}),
-    ({"lstm": BILM_OPTIONS["lstm"]}, {"inputs": "words", "lstm_dim": 64}),
-])
+@pytest.mark.parametrize(
+    "options, fields",
+    [
+        (bilm_options(), GOLDEN_FIELDS),
+        (bilm_options(char_cnn={"n_characters": 261}), {"char_vocab_size": 262}),
+        (bilm_options(char_cnn={"n_highway": None}), {"num_highway_layers": 0}),
+        (bilm_options(char_cnn={"activation": "tanh"}), {"char_activation": "tanh"}),
+        (
+            bilm_options(lstm={"n_layers": None, "cell_clip": None, "proj_clip": None}),
+            {"num_hidden_layers": 1, "cell_clip": None, "projection_clip": None},
+        ),
+        (bilm_options(lstm={"use_skip_connections": True}), {"use_skip_connections": True}),
+        (bilm_options(lstm={"projection_dim": 64}), {"projection_dim": None, "hidden_size": 128}),
+        (bilm_options(n_tokens_vocab=793471, dropout=0.2), {"vocab_size": 793472, "dropout": 0.2}),
+        ({"lstm": BILM_OPTIONS["lstm"]}, {"inputs": "words", "lstm_dim": 64}),
+    ],
+)
 def test_bilm_options(options, fields):
     assert_fields(ElmoConfig.from_bilm_options(options), fields)
 
@@ -766,11 +840,14 @@ def test_golden_bilm_options(shared_folder):
     assert_fields(config, {**GOLDEN_FIELDS, "mix": "top", "num_filters": 124, "hidden_size": 32})
 
 
-@pytest.mark.parametrize("options, pieces", [
-    ({"char_cnn": BILM_OPTIONS["char_cnn"]}, ["'lstm'"]),
-    (bilm_options(lstm={"dim": None}), ["'dim'", "projection_dim"]),
-    (bilm_options(char_cnn={"filters": None}), ["'filters'", "n_highway"]),
-    (bilm_options(bidirectional=False), ["two directions", "bidirectional=False"]),
-])
+@pytest.mark.parametrize(
+    "options, pieces",
+    [
+        ({"char_cnn": BILM_OPTIONS["char_cnn"]}, ["'lstm'"]),
+        (bilm_options(lstm={"dim": None}), ["'dim'", "projection_dim"]),
+        (bilm_options(char_cnn={"filters": None}), ["'filters'", "n_highway"]),
+        (bilm_options(bidirectional=False), ["two directions", "bidirectional=False"]),
+    ],
+)
 def test_bad_bilm_options(options, pieces):
     assert_refused(lambda: ElmoConfig.from_bilm_options(options), *pieces)

@@ -1,0 +1,689 @@
+"""A checkpoint on its own: saved, moved, pushed, and opened where the package is not installed; the stock pipelines.
+
+A virtual environment without the package and a loopback Hub (hub_server.py) are made once. What runs in other processes
+is few scripts that write arrays and JSON; the tests compare these with the model that was saved.
+"""
+
+import ast
+import hashlib
+import inspect
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+import urllib.error
+import urllib.request
+import venv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub.errors import BadRequestError, EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError
+from transformers import AutoConfig, AutoTokenizer, pipeline
+
+from conftest import randomise
+from hub_server import LoopbackHub
+from transformers_elmo import ElmoConfig, ElmoForTokenClassification, ElmoTokenizer
+from transformers_elmo.configuration_elmo import AUTO_MAP
+
+INPUTS = ("characters", "words", "words+characters")
+CLASSES = [name for name in AUTO_MAP if name != "AutoConfig"]
+HUB_FILES = {"configuration_elmo", "modeling_elmo", "tokenization_elmo"}
+MAY_IMPORT = {*"torch transformers numpy tokenizers safetensors huggingface_hub".split(), *sys.stdlib_module_names}
+
+WORDS = "Ann Lee visited Paris and London . the rain in New".split()
+TEXTS = ["Ann Lee visited Paris, London.", "Rain!", "", "In New York it rained cats and dogs; nobody went to Žďár 🙂."]
+
+# Each word that the tagger of `ner_folder` knows, with its label. Some are in the vocabulary, some are not.
+LABELS = ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
+LABEL_OF = dict.fromkeys("visited and in the rain , . ( ) ! ' 's Zoë 🙂".split(), "O")
+LABEL_OF |= {"Paris": "B-LOC", "London": "B-LOC", "New": "B-LOC", "York": "I-LOC", "Žďár": "B-LOC"}
+LABEL_OF |= {"Ann": "B-PER", "Lee": "I-PER", "Bo": "B-PER"}
+NER_TEXT = "Zoë 🙂 (Ann Lee) visited Paris, London. 'Žďár' and New  York's rain!Bo"
+NER_ENTITIES = [
+    ("PER", "Ann Lee"),
+    ("LOC", "Paris"),
+    ("LOC", "London"),
+    ("LOC", "Žďár"),
+    ("LOC", "New  York"),
+    ("PER", "Bo"),
+]
+STRATEGIES = ("none", "simple", "first", "average", "max")
+
+
+def arrays_of(model, tokenizer, texts) -> dict:
+    """What a model of any class computes: its inputs, all layers, their mix, and what its head makes of them."""
+    import torch
+
+    model.eval()
+    inputs = tokenizer(texts, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        base = model.base_model(**inputs, output_hidden_states=True)
+        arrays = {**inputs, "mix": base.last_hidden_state}
+        arrays |= {f"layer {number}": layer for number, layer in enumerate(base.hidden_states)}
+        if model.base_model is not model:
+            arrays["head"] = model(**inputs)[0]
+    return {name: tensor.numpy() for name, tensor in arrays.items()}
+
+
+def open_checkpoint(name, auto_class, **options):
+    """A model and its tokenizer through the Auto classes; seeded, since a new head is random."""
+    import torch
+    import transformers
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(name, **options)
+    return getattr(transformers, auto_class).from_pretrained(name, **options), tokenizer
+
+
+def make_environment(folder: Path) -> Path:
+    """The Python of a virtual environment that has everything of this one but the package.
+
+    A .pth file names this environment's packages; the .pth files among these, an editable install's, are not read.
+    """
+    venv.create(folder, symlinks=True)
+    site = next(folder.glob("lib/python*/site-packages"), folder / "Lib" / "site-packages")
+    found = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    (site / "outer.pth").write_text("\n".join(found))
+    python = next(path for path in (folder / "bin" / "python", folder / "Scripts" / "python.exe") if path.exists())
+    check = "import importlib.util; print(importlib.util.find_spec('transformers_elmo'))"
+    seen = subprocess.run([python, "-c", check], cwd=folder, env=environment(), capture_output=True, text=True)
+    if seen.stdout.strip() != "None":
+        pytest.skip(f"the package is seen from everywhere, it must be an editable install: {seen.stdout}{seen.stderr}")
+    return python
+
+
+def environment(home: Path | None = None, hub: LoopbackHub | None = None) -> dict[str, str]:
+    """Variables of a process that knows the Hub on loopback, or none."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING", "TRANSFORMERS_", "PYTHON"))}
+    env = hub.client_env(home) if hub else env | {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
+    return {name: value for name, value in env.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
+
+
+def run(python, script: str, folder: Path, hub: LoopbackHub | None = None, **given) -> dict:
+    """Run a script in a new folder, where it is all there is; the JSON it leaves in `said`."""
+    folder.mkdir()
+    head = "import importlib.util, json\nimport numpy as np\nimport torch\n"
+    if Path(python) != Path(sys.executable):
+        head += "assert importlib.util.find_spec('transformers_elmo') is None\n"
+    functions = [inspect.getsource(function) for function in (arrays_of, open_checkpoint)]
+    body = f"given, said = json.loads({json.dumps(given)!r}), {{}}\n" + textwrap.dedent(script)
+    end = "json.dump(said, open('said.json', 'w'))\n"
+    (folder / "script.py").write_text("\n".join([head, *functions, body, end]), encoding="utf-8")
+    env = environment(folder / "home", hub)
+    done = subprocess.run([python, "script.py"], cwd=folder, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / "said.json").read_text())
+
+
+def difference(some: dict, others: dict) -> float:
+    """The largest difference between arrays of the same names and shapes."""
+    assert sorted(some) == sorted(others)
+    assert {name: some[name].shape for name in some} == {name: others[name].shape for name in others}
+    return max(float(np.abs(some[name] - others[name]).max()) for name in some)
+
+
+def load_arrays(path) -> dict:
+    with np.load(path) as file:
+        return dict(file)
+
+
+def without(arrays: dict, *names) -> dict:
+    return {name: array for name, array in arrays.items() if name not in names}
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("hub")
+
+
+@pytest.fixture(scope="session")
+def elsewhere(folder):
+    """A Python that does not see the package."""
+    return make_environment(folder / "environment")
+
+
+@pytest.fixture(scope="session")
+def hub(folder):
+    with LoopbackHub(folder / "store") as hub:
+        yield hub
+
+
+def build(inputs, auto_class):
+    """A model with random weights of odd sizes, so that they lie anywhere in a file, and its tokenizer."""
+    options = {"max_characters_per_token": 16}
+    if inputs == "words+characters":  # as ELMoForManyLangs has them
+        symbols = ["<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>", *"abcdefghijklmnopqrstuvwxyzPLřž"]
+        options |= {"char_vocab": symbols, "swap_word_marks": True}
+    tokenizer = ElmoTokenizer(vocab=WORDS, **options)
+    config = ElmoConfig(
+        inputs=inputs,
+        vocab_size=len(tokenizer),
+        char_vocab_size=262 if tokenizer.char_vocab is None else len(tokenizer.char_vocab) + 1,
+        max_characters_per_token=16,
+        char_embedding_dim=5,
+        char_filters=[[1, 9], [2, 11], [3, 13]],
+        num_highway_layers=1,
+        lstm_dim=37,
+        projection_dim=19,
+        num_labels=3,
+    )
+    return randomise(getattr(transformers, auto_class).from_config(config)), tokenizer
+
+
+@pytest.fixture(scope="session")
+def checkpoints(folder):
+    """Checkpoints by inputs and class, moved after they were saved, and what their models computed before that."""
+    made = {}
+    for inputs in INPUTS:
+        for auto_class in CLASSES:
+            model, tokenizer = build(inputs, auto_class)
+            saved = folder / f"saved {inputs} {auto_class}"
+            before = arrays_of(model, tokenizer, TEXTS)
+            model.save_pretrained(saved)
+            tokenizer.save_pretrained(saved)
+            moved = folder / "moved" / f"{inputs.replace('+', '-')}-{auto_class}"
+            moved.parent.mkdir(exist_ok=True)
+            made[inputs, auto_class] = saved.rename(moved), before
+    return made
+
+
+@pytest.fixture(scope="session")
+def ner_folder(folder):
+    """A tagger that labels words as LABEL_OF says: its mix is the words without context, its classifier solved for."""
+    path = folder / "moved-ner"
+    tokenizer = ElmoTokenizer(vocab=WORDS, max_characters_per_token=16)
+    config = ElmoConfig(
+        vocab_size=len(tokenizer),
+        max_characters_per_token=16,
+        char_embedding_dim=8,
+        char_filters=[[1, 20], [2, 20], [3, 20]],
+        num_highway_layers=1,
+        lstm_dim=20,
+        projection_dim=40,
+        mix="fixed",
+        mix_weights=[1.0, 0.0, 0.0],
+        id2label=dict(enumerate(LABELS)),
+        label2id={label: number for number, label in enumerate(LABELS)},
+    )
+    model = randomise(ElmoForTokenClassification(config)).eval()
+    inputs = tokenizer([list(LABEL_OF)], is_split_into_words=True, return_tensors="pt")
+    with torch.no_grad():
+        vectors = model.elmo(**inputs).last_hidden_state[0, 1:-1].double()  # (words, 2P)
+        wanted = torch.tensor([[8.0 * (label == other) for other in LABELS] for label in LABEL_OF.values()])
+        solution = torch.linalg.lstsq(vectors, wanted.double(), driver="gelsd").solution  # (2P, labels)
+        model.classifier.weight.copy_(solution.t())
+        model.classifier.bias.zero_()
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+# What is written
+
+
+@pytest.mark.parametrize("auto_class", CLASSES)
+def test_files_of_a_checkpoint(checkpoints, auto_class):
+    path, _ = checkpoints["characters", auto_class]
+    names = {file.name for file in path.iterdir()}
+    code = {f"{name}.py" for name in HUB_FILES}
+    assert names == code | {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert json.loads((path / "config.json").read_text())["auto_map"] == AUTO_MAP
+    auto_map = json.loads((path / "tokenizer_config.json").read_text())["auto_map"]
+    assert "tokenization_elmo.ElmoTokenizer" in auto_map["AutoTokenizer"]
+
+
+def test_the_auto_map_has_every_registered_class():
+    names = [name for name in dir(transformers) if name.startswith("AutoModel")]
+    mappings = {name: getattr(getattr(transformers, name), "_model_mapping", ()) for name in names}
+    assert [name for name in names if ElmoConfig in mappings[name]] == sorted(CLASSES)
+
+
+@pytest.mark.parametrize("name", sorted(HUB_FILES))
+def test_imports_of_hub_files(checkpoints, name):
+    path, _ = checkpoints["characters", "AutoModel"]
+    tree = ast.parse((path / f"{name}.py").read_text(encoding="utf-8"))
+    siblings, packages = set(), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            packages |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            packages.add(node.module.partition(".")[0])
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 1 and node.module, f"line {node.lineno}: only `from .x import name` is found"
+            siblings.add(node.module)
+    assert packages <= MAY_IMPORT and siblings <= HUB_FILES
+
+
+# Opened here and where the package is not installed
+
+
+@pytest.fixture(scope="session")
+def opened_elsewhere(folder, elsewhere, checkpoints, ner_folder):
+    """The folder with arrays of every checkpoint opened as every class elsewhere, and what the script said."""
+    script = """
+        from transformers import AutoConfig, pipeline
+
+        for name, path in given["paths"].items():
+            config = AutoConfig.from_pretrained(path, trust_remote_code=True)
+            said[name] = {"config": config.to_dict()}
+            for auto_class in given["classes"]:
+                model, tokenizer = open_checkpoint(path, auto_class, trust_remote_code=True)
+                np.savez(f"{name} {auto_class}.npz", **arrays_of(model, tokenizer, given["texts"]))
+                modules = [type(thing).__module__ for thing in (config, model, tokenizer)]
+                frozen = [not model.base_model.bilm.layers[0].forward_lstm.bias.requires_grad]
+                said[name][auto_class] = {"modules": modules, "frozen": frozen[0]}
+        tagger = pipeline("token-classification", given["ner"], trust_remote_code=True)
+        said["entities"] = tagger(given["ner_text"], aggregation_strategy="simple")
+        for entity in said["entities"]:
+            entity["score"] = float(entity["score"])
+        features = pipeline("feature-extraction", given["features"], trust_remote_code=True)
+        said["features"] = features(given["ner_text"])
+    """
+    paths = {" ".join(key): str(path) for key, (path, _) in checkpoints.items()}
+    given = {"paths": paths, "classes": CLASSES, "texts": TEXTS, "ner": str(ner_folder), "ner_text": NER_TEXT}
+    features = paths["characters AutoModel"]
+    return folder / "opened", run(elsewhere, script, folder / "opened", features=features, **given)
+
+
+@pytest.mark.parametrize("opened_as", CLASSES)
+@pytest.mark.parametrize("saved_as", CLASSES)
+@pytest.mark.parametrize("inputs", INPUTS)
+def test_the_same_numbers_everywhere(checkpoints, opened_elsewhere, inputs, saved_as, opened_as):
+    path, before = checkpoints[inputs, saved_as]
+    there, said = opened_elsewhere
+    said = said[f"{inputs} {saved_as}"]
+    model, tokenizer = open_checkpoint(path, opened_as)
+    here = arrays_of(model, tokenizer, TEXTS)
+    assert difference(here, load_arrays(there / f"{inputs} {saved_as} {opened_as}.npz")) == 0.0
+    # A head that the checkpoint lacks is new, but the same here and there.
+    new = () if saved_as == opened_as else ("head",)
+    assert difference(without(here, *new), without(before, *new)) == 0.0
+    assert all(module.startswith("transformers_modules.") for module in said[opened_as]["modules"])
+    assert said[opened_as]["frozen"] == (opened_as != "AutoModel")
+    assert type(model).__module__ == "transformers_elmo.modeling_elmo"
+    config = AutoConfig.from_pretrained(path)
+    assert type(config) is ElmoConfig and json.loads(json.dumps(config.to_dict())) == said["config"]
+
+
+def test_pipelines_elsewhere(checkpoints, opened_elsewhere):
+    _, said = opened_elsewhere
+    assert spans(said["entities"]) == NER_ENTITIES
+    path, _ = checkpoints["characters", "AutoModel"]
+    assert np.array_equal(said["features"], pipeline("feature-extraction", str(path))(NER_TEXT))
+
+
+# The Hub, over HTTP with its own client
+
+
+@pytest.fixture(scope="session")
+def pushed(folder, hub, checkpoints, ner_folder):
+    """Push as a user of the package does; what the client said."""
+    script = """
+        import os
+
+        from huggingface_hub.errors import HfHubHTTPError
+        from transformers import AutoTokenizer
+        from transformers_elmo import ElmoForTokenClassification, ElmoModel, ElmoTokenizer
+
+        tokenizer = ElmoTokenizer.from_pretrained(given["tagger"])
+        model = ElmoForTokenClassification.from_pretrained(given["tagger"])
+        model.push_to_hub("me/tagger")
+        said["first"] = tokenizer.push_to_hub("me/tagger").oid
+        with torch.no_grad():
+            model.classifier.bias += 1
+        said["second"] = model.push_to_hub("me/tagger").oid
+        for name, repo, options in (("base", "me/base", {}), ("base", "me/private", {"private": True})):
+            ElmoModel.from_pretrained(given[name]).push_to_hub(repo, **options)
+            ElmoTokenizer.from_pretrained(given[name]).push_to_hub(repo, **options)
+        ElmoForTokenClassification.from_pretrained(given["ner"]).push_to_hub("me/ner")
+        ElmoTokenizer.from_pretrained(given["ner"]).push_to_hub("me/ner")
+        del os.environ["HF_TOKEN"]
+        for thing in (model, tokenizer):
+            try:
+                thing.push_to_hub("me/nothing")
+            except HfHubHTTPError as error:
+                said[type(thing).__name__] = str(error)
+
+        # With the package imported, its model opens a checkpoint whose code is trusted.
+        model, tokenizer = open_checkpoint("me/tagger", "AutoModelForTokenClassification", trust_remote_code=True)
+        np.savez("package.npz", **arrays_of(model, tokenizer, given["texts"]))
+        said["package"] = [type(model).__module__, type(tokenizer).__name__]
+    """
+    given = {"tagger": "AutoModelForTokenClassification", "base": "AutoModel"}
+    given = {name: str(checkpoints["characters", auto_class][0]) for name, auto_class in given.items()}
+    return run(sys.executable, script, folder / "push", hub, ner=str(ner_folder), texts=TEXTS, **given)
+
+
+@pytest.fixture(scope="session")
+def loaded_by_name(folder, hub, elsewhere, pushed):
+    """The folder with arrays of what was loaded from the Hub elsewhere and saved again there."""
+    script = """
+        from transformers import AutoModel, pipeline
+
+        def load(name, auto_class, to, **options):
+            model, tokenizer = open_checkpoint(name, auto_class, trust_remote_code=True, **options)
+            np.savez(f"{to}.npz", **arrays_of(model, tokenizer, given["texts"]))
+            return model, tokenizer
+
+        load("me/tagger", "AutoModelForTokenClassification", "first", revision=given["first"])
+        load("me/tagger", "AutoModel", "body")
+        load("me/base", "AutoModel", "base")
+        try:
+            AutoModel.from_pretrained("me/private", trust_remote_code=True, token=False)
+        except OSError as error:
+            said["private"] = str(error)
+        load("me/private", "AutoModel", "private", token="hf_test")
+        for thing in load("me/tagger", "AutoModelForTokenClassification", "second"):
+            thing.save_pretrained("again")
+            thing.push_to_hub("me/again")
+        tagger = pipeline("token-classification", "me/ner", trust_remote_code=True, aggregation_strategy="first")
+        said["entities"] = [{**entity, "score": float(entity["score"])} for entity in tagger(given["ner_text"])]
+    """
+    given = {"texts": TEXTS, "first": pushed["first"], "ner_text": NER_TEXT}
+    return folder / "by name", run(elsewhere, script, folder / "by name", hub, **given)
+
+
+def test_the_same_numbers_by_name(checkpoints, pushed, loaded_by_name):
+    there, said = loaded_by_name
+    _, tagger = checkpoints["characters", "AutoModelForTokenClassification"]
+    _, base = checkpoints["characters", "AutoModel"]
+    assert difference(load_arrays(there / "first.npz"), tagger) == 0.0
+    assert difference(load_arrays(there / "body.npz"), without(tagger, "head")) == 0.0
+    for name in ("base", "private"):
+        assert difference(load_arrays(there / f"{name}.npz"), base) == 0.0
+    assert spans(said["entities"]) == NER_ENTITIES
+
+
+def test_a_second_push(folder, checkpoints, pushed, loaded_by_name):
+    there, _ = loaded_by_name
+    _, before = checkpoints["characters", "AutoModelForTokenClassification"]
+    second = load_arrays(there / "second.npz")
+    assert pushed["first"] != pushed["second"]
+    assert difference(without(second, "head"), without(before, "head")) == 0.0
+    np.testing.assert_allclose(second["head"], before["head"] + 1, atol=1e-5)
+    assert difference(second, load_arrays(folder / "push" / "package.npz")) == 0.0
+    assert pushed["package"] == ["transformers_elmo.modeling_elmo", "ElmoTokenizer"]
+
+
+def test_a_private_repository_needs_a_token(loaded_by_name):
+    _, said = loaded_by_name
+    assert "me/private" in said["private"] and "private" in said["private"].replace("me/private", "")
+
+
+def test_a_push_without_a_token_writes_nothing(hub, pushed):
+    for name in ("ElmoForTokenClassification", "ElmoTokenizer"):
+        assert "401" in pushed[name] and "Invalid username or password." in pushed[name]
+    assert not (hub.store / "models" / "me" / "nothing").exists()
+
+
+def test_the_server_knew_every_request(hub, loaded_by_name):
+    assert not [request for request in hub.requests if request[2] == 501]
+    assert "/me/tagger.git/info/lfs/objects/batch" in [path for _, path, _ in hub.requests]
+
+
+def test_saved_again_where_it_was_loaded(folder, hub, elsewhere, loaded_by_name):
+    there, _ = loaded_by_name
+    moved = (there / "again").rename(folder / "again and elsewhere")
+    assert {f"{name}.py" for name in HUB_FILES} <= {file.name for file in moved.iterdir()}
+    assert json.loads((moved / "config.json").read_text())["auto_map"] == AUTO_MAP
+    assert "--" not in json.dumps(json.loads((moved / "tokenizer_config.json").read_text())["auto_map"])
+    # Offline and with an empty cache: nothing may come from the repository that the model was loaded from.
+    script = """
+        for auto_class in given["classes"]:
+            model, tokenizer = open_checkpoint(given["path"], auto_class, trust_remote_code=True)
+            np.savez(f"{auto_class}.npz", **arrays_of(model, tokenizer, given["texts"]))
+    """
+    run(elsewhere, script, folder / "third", path=str(moved), classes=CLASSES, texts=TEXTS)
+    second = load_arrays(there / "second.npz")
+    assert difference(load_arrays(folder / "third" / "AutoModelForTokenClassification.npz"), second) == 0.0
+    assert difference(load_arrays(folder / "third" / "AutoModel.npz"), without(second, "head")) == 0.0
+    repo = hub.store / "models" / "me" / "again"
+    repo /= (repo / "refs" / "main").read_text()
+    for file in moved.iterdir():
+        assert (repo / file.name).read_bytes() == file.read_bytes(), file.name
+
+
+# Broken checkpoints
+
+
+def change_config(path, **changes):
+    file = path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def one_sentence(error) -> bool:
+    text = str(error.value)
+    return "\n" not in text and len(text) < 500 and text.endswith(".")
+
+
+@pytest.mark.parametrize("opened_as", CLASSES)
+@pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 0.999], ids="empty in_the_header in_the_middle at_the_end".split())
+def test_weights_that_are_cut_off(checkpoints, tmp_path, kept, opened_as):
+    path = shutil.copytree(checkpoints["characters", "AutoModel"][0], tmp_path / "cut")
+    content = (path / "model.safetensors").read_bytes()
+    (path / "model.safetensors").write_bytes(content[: int(kept * len(content))])
+    with pytest.raises(OSError, match="cut off") as error:
+        getattr(transformers, opened_as).from_pretrained(path)
+    assert str(path) in str(error.value) and one_sentence(error)
+
+
+@pytest.mark.parametrize("saved_as", CLASSES)
+@pytest.mark.parametrize("opened_as", CLASSES)
+@pytest.mark.parametrize(
+    "inputs, changes",
+    [
+        ("characters", {"num_hidden_layers": 1}),
+        ("characters", {"num_hidden_layers": 3}),
+        ("characters", {"num_highway_layers": 0}),
+        ("characters", {"num_highway_layers": 2}),
+        ("characters", {"lstm_dim": 38}),
+        ("characters", {"projection_dim": 18}),
+        ("characters", {"projection_dim": None}),
+        ("characters", {"char_vocab_size": 261}),
+        ("characters", {"char_embedding_dim": 6}),
+        ("characters", {"char_filters": [[1, 9], [2, 11], [4, 13]]}),
+        ("characters", {"char_filters": [[1, 9], [2, 11]]}),
+        ("characters", {"inputs": "words"}),
+        ("words", {"vocab_size": 14}),
+        ("words", {"inputs": "characters"}),
+        ("words+characters", {"inputs": "characters"}),
+        ("words+characters", {"word_embedding_dim": 3}),
+    ],
+    ids=lambda value: " ".join(f"{name}={new}" for name, new in value.items()) if isinstance(value, dict) else value,
+)
+def test_weights_that_contradict_the_configuration(checkpoints, tmp_path, inputs, changes, saved_as, opened_as):
+    path = shutil.copytree(checkpoints[inputs, saved_as][0], tmp_path / "contradicting")
+    change_config(path, **changes)
+    with pytest.raises(RuntimeError, match="contradict its configuration") as error:
+        getattr(transformers, opened_as).from_pretrained(path)
+    assert str(path) in str(error.value) and one_sentence(error)
+
+
+# Pipelines
+
+
+def spans(entities, text=NER_TEXT) -> list:
+    """(label, text) of entities, cut out of the text by their offsets."""
+    return [(e.get("entity_group", e.get("entity")), text[e["start"] : e["end"]]) for e in entities]
+
+
+def keys_and_scores(entities) -> tuple[list, np.ndarray]:
+    keys = [{name: value for name, value in entity.items() if name != "score"} for entity in entities]
+    return keys, np.array([entity["score"] for entity in entities])
+
+
+@pytest.fixture(scope="module")
+def tagger(ner_folder):
+    return pipeline("token-classification", str(ner_folder))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_entities(tagger, strategy):
+    entities = tagger(NER_TEXT, aggregation_strategy=strategy)
+    if strategy == "none":
+        expected = "Ann Lee Paris London Žďár New York Bo".split()
+        assert spans(entities) == [(LABEL_OF[word], word) for word in expected]
+        assert [entity["word"] for entity in entities] == expected
+        assert [entity["index"] for entity in entities] == [4, 5, 8, 10, 13, 16, 17, 21]
+    else:
+        assert spans(entities) == NER_ENTITIES
+        assert [entity["word"] for entity in entities] == [" ".join(text.split()) for _, text in NER_ENTITIES]
+    assert all(entity["score"] > 0.9 for entity in entities)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_punctuation_is_not_part_of_an_entity(tagger, strategy):
+    for text, expected in (
+        ("Paris, London.", ["Paris", "London"]),
+        ("(Paris)!", ["Paris"]),
+        ("'Paris'", ["Paris"]),
+        ("Paris's rain", ["Paris"]),
+        ("Paris,London!Bo", ["Paris", "London", "Bo"]),
+        ("!Paris London", ["Paris", "London"]),
+    ):
+        assert [found for _, found in spans(tagger(text, aggregation_strategy=strategy), text)] == expected
+
+
+def test_no_entities(tagger):
+    assert tagger("the rain", aggregation_strategy="simple") == []
+    assert tagger("", aggregation_strategy="simple") == []
+    assert tagger("   \n", aggregation_strategy="first") == []
+    assert tagger(["", "Paris"], aggregation_strategy="simple", batch_size=2)[0] == []
+
+
+LONG_TEXT = "Ann Lee visited New York, and Paris in the rain. " * 9 + "Bo visited the rain in London"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES[1:])
+@pytest.mark.parametrize("length, stride", [(12, 4), (9, 6), (30, 10), (500, 100)])
+def test_stride_over_a_long_text(ner_folder, strategy, length, stride):
+    tokenizer = AutoTokenizer.from_pretrained(ner_folder, model_max_length=length)
+    options = {"model": str(ner_folder), "tokenizer": tokenizer, "aggregation_strategy": strategy}
+    chunked = pipeline("token-classification", stride=stride, **options)
+    whole = pipeline("token-classification", str(ner_folder), aggregation_strategy=strategy)(LONG_TEXT)
+    expected = [("PER", "Ann Lee"), ("LOC", "New York"), ("LOC", "Paris")] * 9 + [("PER", "Bo"), ("LOC", "London")]
+    assert spans(whole, LONG_TEXT) == expected
+    keys, scores = keys_and_scores(whole)
+    for batch_size in (1, 5):
+        chunked_keys, chunked_scores = keys_and_scores(chunked(LONG_TEXT, batch_size=batch_size))
+        assert chunked_keys == keys
+        np.testing.assert_allclose(chunked_scores, scores, atol=1e-6)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_given_words(tagger, strategy):
+    sentences = [["Ann", "Lee", "visited", "New", "York", "."], ["Paris"], ["the", "rain", ",", "Bo"]]
+    expected = [["Ann Lee", "New York"], ["Paris"], ["Bo"]]
+    if strategy == "none":
+        expected = [["Ann", "Lee", "New", "York"], ["Paris"], ["Bo"]]
+    many = tagger(sentences, is_split_into_words=True, aggregation_strategy=strategy)
+    assert len(many) == len(sentences)
+    for words, entities, found in zip(sentences, many, expected):
+        assert [text for _, text in spans(entities, " ".join(words))] == found
+        one = tagger(words, is_split_into_words=True, aggregation_strategy=strategy)
+        one = one[0] if isinstance(one[0], list) else one
+        assert keys_and_scores(one)[0] == keys_and_scores(entities)[0]
+
+
+def test_given_words_are_not_split(ner_folder, tagger):
+    words = ["Ann", "Paris,", "(New York)"]
+    model, tokenizer = open_checkpoint(ner_folder, "AutoModelForTokenClassification")
+    with torch.no_grad():
+        logits = model(**tokenizer([words], is_split_into_words=True, return_tensors="pt")).logits[0, 1:-1]
+    entities = tagger(words, is_split_into_words=True, ignore_labels=[])
+    entities = entities[0] if isinstance(entities[0], list) else entities
+    assert [text for _, text in spans(entities, " ".join(words))] == words
+    assert [entity["entity"] for entity in entities] == [LABELS[label] for label in logits.argmax(1)]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_batches_change_nothing(tagger, strategy):
+    texts = [NER_TEXT, "Paris", LONG_TEXT, "the rain", "Bo visited Ann Lee."] * 2
+    single = tagger(texts, aggregation_strategy=strategy)
+    assert len(single) == len(texts)
+    for batch_size in (2, 4, 10):
+        for one, other in zip(single, tagger(texts, aggregation_strategy=strategy, batch_size=batch_size)):
+            (keys, scores), (other_keys, other_scores) = keys_and_scores(one), keys_and_scores(other)
+            assert keys == other_keys
+            np.testing.assert_allclose(scores, other_scores, atol=1e-6)
+
+
+@pytest.mark.parametrize("inputs", INPUTS)
+def test_feature_extraction(checkpoints, inputs):
+    path, before = checkpoints[inputs, "AutoModel"]
+    extractor = pipeline("feature-extraction", str(path))
+    expected = [before["mix"][row, :length] for row, length in enumerate(before["attention_mask"].sum(1))]
+    for batch_size in (1, 3):
+        for features, vectors in zip(extractor(TEXTS, batch_size=batch_size), expected, strict=True):
+            features = np.array(features)
+            assert features.shape[0] == 1 and features.shape[2] == vectors.shape[1]
+            np.testing.assert_allclose(features[0, : len(vectors)], vectors, atol=1e-5)
+            assert not features[0, len(vectors) :].any()
+    tensor = extractor(TEXTS[0], return_tensors=True)
+    model, tokenizer = open_checkpoint(path, "AutoModel")
+    with torch.no_grad():
+        assert torch.equal(tensor, model(**tokenizer(TEXTS[0], return_tensors="pt")).last_hidden_state)
+
+
+def test_features_of_a_tagger(checkpoints):
+    """A tagger's checkpoint gives its vectors, and no labels, when features are asked for."""
+    path, before = checkpoints["characters", "AutoModelForTokenClassification"]
+    features = np.array(pipeline("feature-extraction", str(path))(TEXTS[0]))
+    np.testing.assert_allclose(features[0], before["mix"][0, : features.shape[1]], atol=1e-5)
+
+
+# The server itself, as far as the tests above lean on it
+
+
+@pytest.fixture
+def api(hub, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    return HfApi(endpoint=hub.endpoint, token="hf_test")
+
+
+def test_server_keeps_commits_apart(api, tmp_path):
+    api.create_repo("server/files")
+    assert api.create_repo("server/files", exist_ok=True).repo_id == "server/files"
+    weights = bytes(range(256)) * 100
+    first = api.upload_file(repo_id="server/files", path_in_repo="a/w.safetensors", path_or_fileobj=weights).oid
+    second = api.upload_file(repo_id="server/files", path_in_repo="a/w.safetensors", path_or_fileobj=b"\0new").oid
+    assert api.list_repo_files("server/files") == [".gitattributes", "a/w.safetensors"]
+    for revision, content in ((first, weights), (second, b"\0new"), ("main", b"\0new")):
+        path = api.hf_hub_download("server/files", "a/w.safetensors", revision=revision, cache_dir=tmp_path)
+        assert Path(path).read_bytes() == content
+    with pytest.raises(HfHubHTTPError) as error:
+        operation = CommitOperationAdd("b.txt", b"b")
+        api.create_commit("server/files", [operation], commit_message="late", parent_commit=first)
+    assert error.value.response.status_code == 412
+
+
+def test_server_refuses(hub, api, tmp_path):
+    nobody = HfApi(endpoint=hub.endpoint, token=False)
+    api.create_repo("server/secret", private=True)
+    api.create_repo("server/open")
+    for error, status, call in (
+        (RepositoryNotFoundError, 404, lambda: api.model_info("server/none")),
+        (EntryNotFoundError, 404, lambda: api.hf_hub_download("server/open", "none.txt", cache_dir=tmp_path)),
+        (HfHubHTTPError, 401, lambda: nobody.model_info("server/secret")),
+        (HfHubHTTPError, 401, lambda: nobody.create_repo("server/another")),
+        (HfHubHTTPError, 401, lambda: nobody.upload_file(repo_id="server/open", path_in_repo="a", path_or_fileobj=b"")),
+    ):
+        with pytest.raises(error) as caught:
+            call()
+        assert caught.value.response.status_code == status
+    wrong = CommitOperationAdd("w.bin", b"\0right")
+    wrong.upload_info.sha256 = hashlib.sha256(b"\0wrong").digest()
+    with pytest.raises(RuntimeError, match="Error while uploading") as caught:
+        api.create_commit("server/open", [wrong], commit_message="wrong")
+    assert isinstance(caught.value.__cause__, BadRequestError)
+    for path in ("/../../resolve/main/x", "/server/open/resolve/main/..%2F..%2Fx"):
+        with pytest.raises(urllib.error.HTTPError, match=r"40[04]"):
+            urllib.request.urlopen(hub.endpoint + path)

@@ -1,0 +1,902 @@
+"""ElmoTokenizer against naive references of bilm-tf and ELMoForManyLangs, and as stock transformers code uses it.
+
+Words, their ids, characters and offsets; batches, padding, truncation and decoding; vocabularies; saving and loading.
+"""
+
+import copy
+import itertools
+import json
+import logging
+import pickle
+import re
+import sys
+import threading
+import unicodedata
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import Regex, pre_tokenizers
+from transformers import AutoTokenizer, DataCollatorForTokenClassification, DataCollatorWithPadding
+
+from transformers_elmo.tokenization_elmo import NONBREAKING_PREFIXES, NUMERIC_PREFIXES, ElmoTokenizer, word_pattern
+
+SPLIT = pre_tokenizers.Split(Regex(word_pattern()), behavior="removed", invert=True)
+GRAPHEMES = pre_tokenizers.Split(Regex(r"\X"), behavior="isolated")
+
+VOCAB = ["the", "cat", "sat", ".", "New"]
+IDS = {"<PAD>": 0, "<S>": 1, "</S>": 2, "<UNK>": 3, "the": 4, "cat": 5, "sat": 6, ".": 7, "New": 8}
+TOKENIZER = ElmoTokenizer(vocab=VOCAB)
+CHAR_VOCAB = ["<pad>", "a", "<oov>", "b", "é", "<bow>", "中", "<eow>", "<bos>", "👩", "<eos>", " "]
+
+
+def split(text):
+    return [word for word, _ in SPLIT.pre_tokenize_str(text)]
+
+
+def encode_words(tokenizer, words, *args, **options):
+    return tokenizer(words, *args, is_split_into_words=True, **options)
+
+
+def bilm_row(word, width=50):
+    """A word as bilm-tf's Batcher writes it; None for padding."""
+    if word is None:
+        return [0] * width
+    if word in ("<S>", "</S>"):
+        characters = [256 if word == "<S>" else 257]
+    else:
+        characters = list(word.encode("utf-8", "ignore"))[: width - 2]
+    row = [258, *characters, 259]
+    return [number + 1 for number in row + [260] * (width - len(row))]
+
+
+def many_langs_row(word, swapped, width=50):
+    """A word as ELMoForManyLangs' create_one_batch writes it, and one added."""
+    ids = {symbol: number for number, symbol in enumerate(CHAR_VOCAB)}
+    first, last = ("<eow>", "<bow>") if swapped else ("<bow>", "<eow>")
+    characters = [word] if word in ("<bos>", "<eos>") else list(word[: width - 2])
+    row = [ids[first], *(ids.get(character, ids["<oov>"]) for character in characters), ids[last]]
+    return [number + 1 for number in row + [ids["<pad>"]] * (width - len(row))]
+
+
+def bilm_rows(words):
+    return [bilm_row(word) for word in words]
+
+
+def naive_outputs(words):
+    """The three model inputs of one sentence of tokens, None for padding."""
+    return {
+        "input_ids": [0 if word is None else IDS.get(word, IDS["<UNK>"]) for word in words],
+        "char_ids": bilm_rows(words),
+        "attention_mask": [int(word is not None) for word in words],
+    }
+
+
+def naive_batch(sentences):
+    outputs = [naive_outputs(words) for words in sentences]
+    return {name: [output[name] for output in outputs] for name in outputs[0]}
+
+
+def numbers(encoding):
+    """What a BatchEncoding or a dictionary holds, as plain lists."""
+    return {name: value if isinstance(value, list) else value.tolist() for name, value in encoding.items()}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The words of raw text
+# ---------------------------------------------------------------------------------------------------------------------
+
+# Text and its words, separated by spaces.
+SPLIT_CASES = [
+    (
+        "Don't stop, Mr. Smith's U.S. 6-3 win (5/7) cost $1,000.50...",
+        "Don 't stop , Mr. Smith 's U.S. 6-3 win ( 5 / 7 ) cost $ 1,000.50 ...",
+    ),
+    ("", ""),
+    (" \t\r\n\u00a0\u2003\u3000", ""),
+    # other characters stand alone, also the typographic quotes and dashes
+    ('He said: "It\'s 50% off!"', 'He said : " It \'s 50 % off ! "'),
+    ("“Don’t” — she_said…", "“ Don ’ t ” — she _ said …"),  # noqa: RUF001
+    ("10² + ½ = x@y.com #tag", "10 ² + ½ = x @ y.com # tag"),
+    ("?!?!", "? ! ? !"),
+    # hyphens and backticks
+    ("a -- b--c well-known -x ``q''", "a -- b--c well-known -x ``q ' '"),
+    # runs of periods
+    ("What the ...heck... a.. b", "What the ... heck ... a .. b"),
+    ("a.b.. Mr... .", "a.b .. Mr ... ."),
+    # commas
+    ("a,b, 5,a a,5 5, 5,000,000 1,,2 ,5", "a , b , 5 , a a , 5 5 , 5,000,000 1 , , 2 , 5"),
+    # apostrophes
+    ("O'Neil's dogs' 'tis 'n' x'", "O 'Neil 's dogs ' ' tis ' n ' x '"),
+    ("1990's '90s 90'S 5'b 6'2 5'", "1990 's ' 90s 90'S 5'b 6 ' 2 5 '"),
+    ("rock'n'roll a'b'c'd", "rock 'n'roll a 'b'c 'd"),
+    ("U.S.'s a.b's a''b 'Mr. X'", "U.S. ' s a.b 's a ' ' b ' Mr. X '"),
+    # final periods: inner period and a letter
+    ("U.S. e.g. a.1. 1.2. .5 .5. .a. 1.2.a. x-1.2. 3.", "U.S. e.g. a.1. 1.2 . .5 .5 . .a. 1.2.a. x-1.2. 3 ."),
+    ("foo.bar. Fr.-X. end.-- -.- X", "foo.bar. Fr.-X. end.-- -.- X"),
+    # final periods: before a lower-case word
+    ("etc. and Etc. And 5. then 1.2. then 's. x é. é", "etc. and Etc . And 5. then 1.2. then ' s. x é. é"),
+    ("end.\n\x00\u00a0next end. “next end.", "end. next end . “ next end ."),
+    # final periods: prefixes
+    ("Mr. Dr. J. St. v. Mr.) (Mr. X.", "Mr. Dr. J. St. v. Mr. ) ( Mr. X."),
+    ("aMr. X-Mr. Mr.x Mr.5 'Mr. d'Mr. É. X", "aMr . X-Mr . Mr.x Mr.5 ' Mr. d 'Mr . É . X"),
+    ("No. 5 No. Five No. five No.5 Art. 6, pp. 7.", "No. 5 No . Five No. five No.5 Art. 6 , pp. 7 ."),
+    # quotes after a final period
+    ("it.' it.\" (it.) it.,", "it . ' it . \" ( it . ) it . ,"),
+    # control characters separate
+    ("a\x00b\x07c\x7fd\x85e", "a b c d e"),
+    # graphemes and scripts
+    ("cafe\u0301's e\u0301.e\u0301. I", "cafe\u0301 's e\u0301.e\u0301. I"),
+    ("x,\u0301y '\u0301t \u201c\u0301z", "x ,\u0301 y '\u0301 t \u201c\u0301 z"),
+    ("हिन्दी में लिखा। க்ஷி ബാല്‍", "हिन्दी में लिखा । க்ஷி ബാല്‍"),
+    ("می\u200cخواهم، السَّلَامُ؟ \u0600١٢٣", "می\u200cخواهم ، السَّلَامُ ؟ \u0600١٢٣"),  # noqa: RUF001
+    ('שָׁלוֹם, צה"ל.', 'שָׁלוֹם , צה " ל .'),
+    ("東京は、いい。한국어 ภาษาไทย", "東京は 、 いい 。 한국어 ภาษาไทย"),
+    ("한국", "한국"),
+    ("hi👩‍👩‍👧👍🏽!🇫🇷🇩🇪🇯 1️⃣#️⃣❤️‍🔥🏴󠁧󠁢󠁥󠁮󠁧󠁿", "hi 👩‍👩‍👧 👍🏽 ! 🇫🇷 🇩🇪 🇯 1️⃣ #️⃣ ❤️‍🔥 🏴󠁧󠁢󠁥󠁮󠁧󠁿"),
+    ("Ⓜ\u200d😀 \u0600,x \u0600🇫🇷🇩", "Ⓜ\u200d😀 \u0600, x \u0600🇫🇷 🇩"),
+]
+
+# Free text, and text dense in what the rules look at.
+RULES = [*"aZs1.,'`-_ \n\x00é中ि\u0301\u200c\u200d\u200b\u00ad\u0600ൎ👩👍🏽🇫Ⓜ½Ⅳ·\U000e0067שع", "Mr", "No"]
+TEXT = st.text() | st.lists(st.sampled_from(RULES)).map("".join)
+# The same with what the tokenizer looks at: special tokens, and surrogates, which the backend refuses.
+ANY_TEXT = st.text(st.characters()) | st.lists(st.sampled_from([*RULES, "<S>", "<PAD>", "\ud800"])).map("".join)
+ANY_WORD = ANY_TEXT | st.sampled_from(["<S>", "</S>", "<UNK>", "<PAD>", "", "the"]) | st.text(min_size=45, max_size=60)
+
+
+def separates(character):
+    return character.isspace() or unicodedata.category(character) == "Cc"
+
+
+@pytest.mark.parametrize("text, expected", SPLIT_CASES)
+def test_words_of_text(text, expected):
+    assert TOKENIZER.tokenize(text) == split(text) == expected.split()
+
+
+def test_prefixes():
+    for prefix in NONBREAKING_PREFIXES + list("ABCXYZ") + ["i.e", "e.g"]:
+        assert split(f"{prefix}. X") == [f"{prefix}.", "X"]
+    for prefix in NUMERIC_PREFIXES:
+        assert split(f"{prefix}. 7") == [f"{prefix}.", "7"]
+        assert split(f"{prefix}. X") == [prefix, ".", "X"]
+
+
+@settings(max_examples=1000)
+@given(TEXT)
+def test_splitter_loses_nothing(text):
+    covered = 0
+    for word, (start, end) in SPLIT.pre_tokenize_str(text):
+        assert word and word == text[start:end] and start >= covered
+        assert all(map(separates, text[covered:start]))
+        assert not any(map(separates, word))
+        covered = end
+    assert all(map(separates, text[covered:]))
+
+
+@settings(max_examples=1000)
+@given(TEXT)
+def test_splitter_tears_no_grapheme(text):
+    boundaries = {0} | {end for _, (_, end) in GRAPHEMES.pre_tokenize_str(text)}
+    spans = [span for _, span in SPLIT.pre_tokenize_str(text)]
+    for (_, end), (start, _) in itertools.pairwise(spans):
+        assert end != start or start in boundaries
+
+
+# What is repeated, and the words of n repetitions and an "a"; quadratic time would be minutes.
+LONG_LINES = {
+    "a": lambda n: ["a" * n + "a"],
+    "A": lambda n: ["A" * n + "a"],
+    "1": lambda n: ["1" * n + "a"],
+    "-": lambda n: ["-" * n + "a"],
+    "中": lambda n: ["中" * n + "a"],
+    "\u0301": lambda n: ["\u0301" * n + "a"],
+    "1.": lambda n: ["1." * n + "a"],
+    "a.": lambda n: ["a." * n + "a"],
+    ".": lambda n: ["." * n, "a"],
+    "👩\u200d": lambda n: ["👩\u200d" * n, "a"],
+    "1,": lambda n: ["1," * (n - 1) + "1", ",", "a"],
+    "'": lambda n: ["'"] * n + ["a"],
+    ",": lambda n: [","] * n + ["a"],
+    " ": lambda n: ["a"],
+    "\x00": lambda n: ["a"],
+    "a. ": lambda n: ["a."] * n + ["a"],
+    "Mr. ": lambda n: ["Mr."] * n + ["a"],
+    "a'": lambda n: ["a"] + ["'a'a"] * (n // 2) + ["'a"] * (n % 2),
+    "🇫": lambda n: ["🇫🇫"] * (n // 2) + ["🇫"] * (n % 2) + ["a"],
+}
+
+
+@pytest.mark.parametrize("unit", LONG_LINES, ids=ascii)
+def test_long_lines(unit):
+    repeats = 200_000 // len(unit)
+    # Lists of this size are compared outside the assertion, which would spend minutes on their difference.
+    same = split(unit * repeats + "a") == LONG_LINES[unit](repeats)
+    assert same
+
+
+def test_text_of_many_words():
+    words = [f"w{number}" for number in range(10_000)]
+    encoding = TOKENIZER(" ".join(words), return_tensors="np")
+    assert encoding.word_ids() == [None, *range(10_000), None]
+    assert np.array_equal(encoding["char_ids"][0], bilm_rows(["<S>", *words, "</S>"]))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Characters
+# ---------------------------------------------------------------------------------------------------------------------
+
+WIDTHS = {width: ElmoTokenizer(max_characters_per_token=width) for width in (3, 4, 9, 50)}
+MANY_LANGS = {
+    swapped: ElmoTokenizer(char_vocab=CHAR_VOCAB, swap_word_marks=swapped, bos_token="<bos>", eos_token="<eos>")
+    for swapped in (True, False)
+}
+
+
+@settings(max_examples=300)
+@given(st.lists(ANY_WORD), st.sampled_from(list(WIDTHS)))
+@example(["é" * 24, "é" * 25, "a" + "é" * 24, "a" * 48, "a" * 49], 50)  # the cut inside a character, and none
+@example(["<S>", "</S>", "<UNK>", "<PAD>", "", "x<S>y", "\ud800", "a\udfffb"], 3)
+def test_characters_are_those_of_bilm_tf(words, width):
+    encoding = encode_words(WIDTHS[width], words)
+    assert encoding["char_ids"] == [bilm_row(word, width) for word in ["<S>", *words, "</S>"]]
+
+
+MANY_LANGS_WORD = st.text(st.sampled_from("abé中👩 ") | st.characters(exclude_categories=["Cs"]), max_size=60)
+
+
+@settings(max_examples=300)
+@given(st.lists(MANY_LANGS_WORD), st.booleans())
+@example(["<bos>", "<eos>", "<bow>", "<oov>", "", "ab", "👩" * 48, "👩" * 49], True)
+def test_characters_are_those_of_many_langs(words, swapped):
+    encoding = encode_words(MANY_LANGS[swapped], words)
+    assert encoding["char_ids"] == [many_langs_row(word, swapped) for word in ["<bos>", *words, "<eos>"]]
+
+
+def test_surrogates_are_unknown_characters_of_many_langs():
+    words = ["a\ud800b"]
+    assert encode_words(MANY_LANGS[True], words)["char_ids"][1] == many_langs_row(words[0], True)
+
+
+def test_convert_words_to_char_ids():
+    words = ["<S>", "cat", None, "cat", "é"]
+    assert TOKENIZER.convert_words_to_char_ids(words).tolist() == bilm_rows(words)
+    assert TOKENIZER.convert_words_to_char_ids([]).shape == (0, 50)
+    assert TOKENIZER.convert_char_ids_to_words(bilm_rows(words)) == ["<S>", "cat", "cat", "é"]
+
+
+@pytest.mark.parametrize(
+    "options, words, said",
+    [
+        ({}, ["a" * 49, "é" * 25, "a" * 49, "fine", "b" * 48], "2 of 6 different words are longer than 48 bytes"),
+        ({"max_characters_per_token": 5}, ["abcd"], "1 of 3 different words are longer than 3 bytes"),
+        ({"char_vocab": CHAR_VOCAB}, ["é" * 49, "é" * 48], "1 of 4 different words are longer than 48 characters"),
+    ],
+)
+def test_cut_words_are_told_once(caplog, options, words, said):
+    tokenizer = ElmoTokenizer(bos_token="S", eos_token="E", **options)
+    with caplog.at_level(logging.WARNING):
+        encode_words(tokenizer, ["fine"[:3]])
+        assert not caplog.messages
+        for _ in range(2):
+            encode_words(tokenizer, words)
+            tokenizer("x" * 500)
+    assert len(caplog.messages) == 1 and caplog.messages[0].startswith(said)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Raw text, given words, pairs
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(ANY_WORD))
+@example(["New York", " ", "don't", "U.S.", "a,b!", "x<S>y", "", "a", "", "\n", "\x00", "x" * 2000, "thecat", "catsat"])
+@example(["<S>"])
+def test_given_words_are_left_alone(words):
+    tokens = ["<S>", *words, "</S>"]
+    encoding = encode_words(TOKENIZER, words, return_offsets_mapping=True)
+    assert encoding.word_ids() == [None, *range(len(words)), None]
+    offsets = encoding.pop("offset_mapping")[1:-1]
+    assert [word[start:end] for word, (start, end) in zip(words, offsets)] == words
+    assert encoding == naive_outputs(tokens)
+    assert TOKENIZER.tokenize(words, is_split_into_words=True) == words
+
+
+def test_given_words_are_left_alone_whatever_the_vocabulary():
+    tokenizer = ElmoTokenizer(vocab=["New", " York", "York", "##York", "N", "e", "w"])
+    words = ["NewYork", "New York", " York", "New", "New##York"]
+    assert encode_words(tokenizer, words)["input_ids"] == [1, 3, 3, 5, 4, 3, 2]
+
+
+@settings(max_examples=300)
+@given(ANY_TEXT)
+@example("the cat\ud800 <S>é</S>\u200e שלום 👩\u200d👩 \x00x")
+def test_offsets_slice_the_text(text):
+    encoding = TOKENIZER(text, return_offsets_mapping=True)
+    words = [text[start:end] for start, end in encoding["offset_mapping"][1:-1]]
+    assert TOKENIZER.tokenize(text) == words
+    assert encoding["offset_mapping"][0] == encoding["offset_mapping"][-1] == (0, 0)
+    assert encoding["char_ids"] == bilm_rows(["<S>", *words, "</S>"])
+    assert encoding["input_ids"] == naive_outputs(["<S>", *words, "</S>"])["input_ids"]
+    assert len({*encoding.word_ids()} - {None}) == len(words)
+    # Nothing is lost, and nothing comes twice.
+    assert "".join(words) == "".join(character for character in text if not separates(character))
+
+
+def test_special_tokens_in_text():
+    text = "the<S>cat <PAD> </S>"
+    encoding = TOKENIZER(text, add_special_tokens=False)
+    assert encoding == {
+        **naive_outputs(["the", "<S>", "cat", "<PAD>", "</S>"]),
+        "attention_mask": [1] * 5,
+    }
+    assert TOKENIZER.tokenize(text, split_special_tokens=True) == "the < S > cat < PAD > < / S >".split()
+
+
+WORDS = {"is_split_into_words": True}
+
+
+@pytest.mark.parametrize(
+    "arguments, options, expected",
+    [
+        # one text, batches of texts
+        (["the cat"], {}, [1, 4, 5, 2]),
+        ([["the cat"]], {}, [[1, 4, 5, 2]]),
+        ([["the cat", "sat"]], {}, [[1, 4, 5, 2], [1, 6, 2]]),
+        ([("the cat", "sat")], {}, [[1, 4, 5, 2], [1, 6, 2]]),
+        # one sentence of words, batches of them; two words are never a pair
+        ([["the", "cat"]], WORDS, [1, 4, 5, 2]),
+        ([("the", "cat")], WORDS, [1, 4, 5, 2]),
+        ([["the cat"]], WORDS, [1, 3, 2]),
+        ([[["the"]]], WORDS, [[1, 4, 2]]),
+        ([[("the", "cat")]], WORDS, [[1, 4, 5, 2]]),
+        ([[("the", "cat"), ("sat", ".")]], WORDS, [[1, 4, 5, 2], [1, 6, 7, 2]]),
+        # pairs
+        (["the cat", "sat"], {}, [1, 4, 5, 2, 1, 6, 2]),
+        ([["the", "cat"], ["sat", "sat"]], {}, [[1, 4, 2, 1, 6, 2], [1, 5, 2, 1, 6, 2]]),
+        ([[("the", "sat"), ("cat", "sat")]], {}, [[1, 4, 2, 1, 6, 2], [1, 5, 2, 1, 6, 2]]),
+        ([["the", "cat"], ["sat"]], WORDS, [1, 4, 5, 2, 1, 6, 2]),
+        ([[["the"], ["cat"]], [["sat"], ["."]]], WORDS, [[1, 4, 2, 1, 6, 2], [1, 5, 2, 1, 7, 2]]),
+        ([[(["the"], ["sat", "."])]], WORDS, [[1, 4, 2, 1, 6, 7, 2]]),
+        # nothing
+        ([""], {}, [1, 2]),
+        ([" \n"], {"add_special_tokens": False}, []),
+        ([[]], {}, []),
+        ([["", "the", ""]], {}, [[1, 2], [1, 4, 2], [1, 2]]),
+        ([[]], WORDS, [1, 2]),
+        ([[[]]], WORDS, [[1, 2]]),
+        ([[[], ["the"], []]], WORDS, [[1, 2], [1, 4, 2], [1, 2]]),
+        (["the", ""], {}, [1, 4, 2, 1, 2]),
+        ([["the"], []], WORDS, [1, 4, 2, 1, 2]),
+        # without special tokens
+        (["the cat"], {"add_special_tokens": False}, [4, 5]),
+        (["the", "cat"], {"add_special_tokens": False}, [4, 5]),
+        ([["the"], ["cat", "sat"]], WORDS | {"add_special_tokens": False}, [4, 5, 6]),
+    ],
+)
+def test_texts_words_and_batches(arguments, options, expected):
+    encoding = TOKENIZER(*arguments, **options)
+    names = {number: word for word, number in IDS.items()} | {3: "the cat"}
+    assert encoding["input_ids"] == expected
+    if expected and isinstance(expected[0], list):
+        assert encoding["char_ids"] == [bilm_rows(map(names.get, row)) for row in expected]
+        assert encoding["attention_mask"] == [[1] * len(row) for row in expected]
+    else:
+        assert encoding["char_ids"] == bilm_rows(map(names.get, expected))
+        assert encoding["attention_mask"] == [1] * len(expected)
+
+
+def test_views_of_a_pair():
+    encoding = TOKENIZER("the cat", "sat.", return_special_tokens_mask=True, return_token_type_ids=True)
+    assert encoding.tokens() == ["<S>", "the", "cat", "</S>", "<S>", "sat", ".", "</S>"]
+    assert encoding["special_tokens_mask"] == [1, 0, 0, 1, 1, 0, 0, 1]
+    assert encoding["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert encoding.word_ids() == [None, 0, 1, None, None, 0, 1, None]
+    assert encoding.sequence_ids() == [None, 0, 0, None, None, 1, 1, None]
+    assert encoding.word_to_tokens(1, sequence_index=1) == (6, 7)
+    assert encoding.char_to_token(3, sequence_index=1) == 6
+    assert TOKENIZER.tokenize("the zebra", "sat", add_special_tokens=True) == "<S> the zebra </S> <S> sat </S>".split()
+
+
+@pytest.mark.parametrize(
+    "arguments, options",
+    [
+        ([5], {}),
+        ([None], {}),
+        ([b"the"], {}),
+        ([[5]], {}),
+        ([["the", None]], {}),
+        ([[["the", "cat", "sat"], ["the"]]], {}),
+        ([[["the"]]], {}),
+        ([["the", ("the", "cat")]], {}),
+        ([["the", "cat"], ["sat"]], {}),
+        ([["the", "cat"], "sat"], {}),
+        (["the", ["cat"]], {}),
+        (["the cat"], WORDS),
+        ([5], WORDS),
+        ([["the", None]], WORDS),
+        ([["the", 5]], WORDS),
+        ([[["the"], None]], WORDS),
+        ([[["the"], "cat"]], WORDS),
+        ([["the", ["cat"]]], WORDS),
+        ([[["the"], [["cat"], ["sat"]]]], WORDS),
+        ([[["the"], ["cat"]], [["sat"]]], WORDS),
+        ([["the"], [["cat"]]], WORDS),
+    ],
+)
+def test_bad_input_is_named_in_one_sentence(arguments, options):
+    with pytest.raises(ValueError) as caught:
+        TOKENIZER(*arguments, **options)
+    assert re.fullmatch(r"[^\n]{10,200}\.", str(caught.value))
+
+
+def test_tokenize_takes_one_text_and_its_options():
+    assert TOKENIZER.tokenize("the cat sat", truncation=True, max_length=2) == ["the", "cat"]
+    with pytest.raises(ValueError):
+        TOKENIZER.tokenize(["the cat", "sat"])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Truncation, padding, tensors
+# ---------------------------------------------------------------------------------------------------------------------
+
+LONG = ["the", "zebra", "cat", "ünïcode", "sat", "on", "the", "mat", "."]
+SHORT = ["cat"]
+
+
+@pytest.mark.parametrize("given_words", [True, False])
+@pytest.mark.parametrize("max_length, stride", [(5, 0), (5, 1), (5, 2), (3, 0), (11, 3), (20, 3)])
+def test_chunks_cover_every_word(given_words, max_length, stride):
+    batch = [LONG, SHORT, LONG]
+    encoding = TOKENIZER(
+        batch if given_words else [" ".join(words) for words in batch],
+        is_split_into_words=given_words,
+        truncation=True,
+        max_length=max_length,
+        stride=stride,
+        return_overflowing_tokens=True,
+    )
+    room = max_length - 2
+    chunks, owners = [], []
+    for owner, words in enumerate(batch):
+        starts = range(0, max(len(words) - stride, 1), room - stride)
+        chunks += [["<S>", *words[start : start + room], "</S>"] for start in starts]
+        owners += [owner] * len(starts)
+    assert encoding.pop("overflow_to_sample_mapping") == owners
+    assert encoding == naive_batch(chunks)
+    for owner, words in enumerate(batch):
+        seen = {word for chunk, of in enumerate(owners) if of == owner for word in encoding.word_ids(chunk)}
+        assert seen == {None, *range(len(words))}
+
+
+def test_truncation_of_sides_and_pairs():
+    left = ElmoTokenizer(vocab=VOCAB, truncation_side="left")
+    assert encode_words(left, LONG, truncation=True, max_length=5) == naive_outputs(["<S>", *LONG[-3:], "</S>"])
+    pair = encode_words(TOKENIZER, LONG, LONG, truncation="only_second", max_length=len(LONG) + 6)
+    assert pair == naive_outputs(["<S>", *LONG, "</S>", "<S>", *LONG[:2], "</S>"])
+    # The next call knows nothing of it.
+    assert encode_words(TOKENIZER, LONG) == naive_outputs(["<S>", *LONG, "</S>"])
+    assert TOKENIZER(" ".join(LONG)) == naive_outputs(["<S>", *LONG, "</S>"])
+
+
+def padded(sentences, length, side):
+    """Sentences of words with special tokens and padding."""
+    result = []
+    for words in sentences:
+        tokens = ["<S>", *words, "</S>"]
+        missing = [None] * (length - len(tokens))
+        result.append(tokens + missing if side == "right" else missing + tokens)
+    return result
+
+
+PADDING = [
+    ({"padding": True}, 11),
+    ({"padding": "longest"}, 11),
+    ({"padding": "longest", "pad_to_multiple_of": 8}, 16),
+    ({"padding": "max_length", "max_length": 13}, 13),
+    ({"padding": "max_length", "max_length": 13, "pad_to_multiple_of": 4}, 16),
+]
+SIDES = pytest.mark.parametrize("side", ["left", "right"])
+
+
+@SIDES
+@pytest.mark.parametrize("options, length", PADDING)
+def test_padding_of_a_call(options, length, side):
+    expected = naive_batch(padded([SHORT, LONG, []], length, side))
+    for tokenizer, sides in (
+        (ElmoTokenizer(vocab=VOCAB, padding_side=side), {}),
+        (TOKENIZER, {"padding_side": side}),
+    ):
+        assert encode_words(tokenizer, [SHORT, LONG, []], **options, **sides) == expected
+        encoding = encode_words(
+            tokenizer, [SHORT, LONG, []], **options, **sides, return_tensors="np", return_special_tokens_mask=True
+        )
+        outside = np.array(encoding["attention_mask"]) == 0
+        assert outside.any() and encoding["special_tokens_mask"][outside].all()
+        assert not encoding["char_ids"][outside].any()
+        assert numbers(encoding) == expected | {"special_tokens_mask": encoding["special_tokens_mask"].tolist()}
+
+
+@SIDES
+@pytest.mark.parametrize("options, length", PADDING)
+@pytest.mark.parametrize("kind", ["encodings", "one encoding", "lists", "numpy", "torch"])
+def test_pad(kind, options, length, side):
+    singles = [encode_words(TOKENIZER, words) for words in (SHORT, LONG, [])]
+    convert = {"numpy": np.array, "torch": torch.tensor}.get(kind, list)
+    if kind == "encodings":
+        batch = singles
+    elif kind == "one encoding":
+        batch = encode_words(TOKENIZER, [SHORT, LONG, []])
+    else:
+        batch = [{name: convert(value) for name, value in single.items()} for single in singles]
+    expected = naive_batch(padded([SHORT, LONG, []], length, side))
+    result = TOKENIZER.pad(batch, padding_side=side, **options)
+    assert {type(value) for value in result.values()} == {type(convert([0]))}
+    assert numbers(result) == expected
+    tensors = TOKENIZER.pad([dict(single) for single in singles], padding_side=side, return_tensors="pt", **options)
+    assert {value.dtype for value in tensors.values()} == {torch.int64}
+    assert numbers(tensors) == expected
+
+
+def test_pad_of_few_names_and_of_one_sentence():
+    singles = [{"input_ids": [1, 2]}, {"input_ids": [1, 4, 2]}]
+    assert TOKENIZER.pad(singles)["input_ids"] == [[1, 2, 0], [1, 4, 2]]
+    one = TOKENIZER.pad(TOKENIZER("cat"), padding="max_length", max_length=5)
+    assert one == naive_outputs(["<S>", "cat", "</S>", None, None])
+    empty = dict(TOKENIZER("", add_special_tokens=False))
+    assert numbers(TOKENIZER.pad([empty, dict(TOKENIZER("cat"))])) == naive_batch([[None] * 3, ["<S>", "cat", "</S>"]])
+
+
+@SIDES
+def test_stock_collators(side):
+    tokenizer = ElmoTokenizer(vocab=VOCAB, padding_side=side)
+    expected = naive_batch(padded([SHORT, LONG], 16, side))
+    examples = [dict(encode_words(tokenizer, words)) for words in (SHORT, LONG)]
+    assert numbers(DataCollatorWithPadding(tokenizer, pad_to_multiple_of=16)(examples)) == expected
+
+    examples = [{**one, "labels": [7] * len(one["input_ids"])} for one in examples]
+    batch = DataCollatorForTokenClassification(tokenizer, pad_to_multiple_of=16)(examples)
+    labels = [[7 if inside else -100 for inside in row] for row in expected["attention_mask"]]
+    assert numbers(batch) == expected | {"labels": labels}
+
+
+@pytest.mark.parametrize("given_words", [True, False])
+def test_tensors_hold_the_same_numbers(given_words):
+    batch = [LONG, SHORT] if given_words else [" ".join(LONG), " ".join(SHORT)]
+    options = {
+        "is_split_into_words": given_words,
+        "padding": True,
+        "return_special_tokens_mask": True,
+        "return_offsets_mapping": True,
+        "return_token_type_ids": True,
+        "return_length": True,
+    }
+    lists = dict(TOKENIZER(batch, **options))
+    lists["offset_mapping"] = [[list(pair) for pair in row] for row in lists["offset_mapping"]]
+    for kind, expected in (("np", np.ndarray), ("pt", torch.Tensor)):
+        tensors = TOKENIZER(batch, **options, return_tensors=kind)
+        assert {type(value) for value in tensors.values()} == {expected}
+        assert numbers(tensors) == lists
+        # A batch of one for one sentence.
+        single = TOKENIZER(batch[0], is_split_into_words=given_words, return_tensors=kind)
+        assert numbers(single) == naive_batch([["<S>", *LONG, "</S>"]])
+
+
+@pytest.mark.parametrize("kind", ["np", "pt"])
+def test_shapes_of_empty_tensors(kind):
+    for texts, batch in (([], 0), (["", ""], 2), ("", 1)):
+        tensors = TOKENIZER(texts, add_special_tokens=False, return_tensors=kind)
+        shapes = {name: tuple(value.shape) for name, value in tensors.items()}
+        assert shapes == {"input_ids": (batch, 0), "char_ids": (batch, 0, 50), "attention_mask": (batch, 0)}
+        assert {str(value.dtype).removeprefix("torch.") for value in tensors.values()} == {"int64"}
+
+
+@pytest.mark.parametrize("kind", ["np", "pt"])
+def test_tensors_of_unequal_length_are_refused(kind):
+    with pytest.raises(ValueError, match="padding=True"):
+        encode_words(TOKENIZER, [LONG, SHORT], return_tensors=kind)
+
+
+def test_unknown_kind_of_tensors_is_refused():
+    with pytest.raises(ValueError, match="tensorflow"):
+        TOKENIZER("the cat", return_tensors="tensorflow")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Decoding
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("convert", [list, np.array, torch.tensor])
+def test_decode(convert):
+    batch = encode_words(TOKENIZER, [["the", "zébra", "<S>"], ["cat"]], padding=True)
+    ids, characters = convert(batch["input_ids"]), convert(batch["char_ids"])
+    assert TOKENIZER.decode(ids) == ["<S> the <UNK> <S> </S>", "<S> cat </S> <PAD> <PAD>"]
+    assert TOKENIZER.decode(ids[0]) == "<S> the <UNK> <S> </S>"
+    assert TOKENIZER.decode(ids, skip_special_tokens=True) == ["the", "cat"]
+    assert TOKENIZER.decode(characters) == ["<S> the zébra <S> </S>", "<S> cat </S>"]
+    assert TOKENIZER.decode(characters[0]) == "<S> the zébra <S> </S>"
+    assert TOKENIZER.decode(characters[1]) == "<S> cat </S>"
+    assert TOKENIZER.decode(characters[:1]) == ["<S> the zébra <S> </S>"]
+    assert TOKENIZER.decode(characters, skip_special_tokens=True) == ["the zébra", "cat"]
+    assert TOKENIZER.batch_decode(characters, skip_special_tokens=True) == ["the zébra", "cat"]
+
+
+def test_decode_of_unequal_and_empty_sentences():
+    batch = encode_words(TOKENIZER, [[], ["the", "zebra"], []], add_special_tokens=False)
+    assert TOKENIZER.decode(batch["char_ids"]) == ["", "the zebra", ""]
+    assert TOKENIZER.decode(batch["input_ids"]) == ["", "the <UNK>", ""]
+    assert TOKENIZER.decode([]) == ""
+
+
+def test_decode_takes_fifty_word_ids_for_words():
+    ids = np.full((2, 50), IDS["cat"])
+    assert TOKENIZER.decode(ids) == [" ".join(["cat"] * 50)] * 2
+
+
+@pytest.mark.parametrize("swapped", [True, False])
+def test_decode_of_a_character_vocabulary(swapped):
+    characters = encode_words(MANY_LANGS[swapped], ["ab", "é中👩", "axb"])["char_ids"]
+    assert MANY_LANGS[swapped].decode(characters) == "<bos> ab é中👩 a<oov>b <eos>"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Vocabularies
+# ---------------------------------------------------------------------------------------------------------------------
+
+SPECIALS = {"<PAD>": 0, "<S>": 1, "</S>": 2, "<UNK>": 3}
+
+
+@pytest.mark.parametrize(
+    "vocab, expected",
+    [
+        (None, SPECIALS),
+        ([], SPECIALS),
+        (["b", "a"], SPECIALS | {"b": 4, "a": 5}),
+        (("b", "a"), SPECIALS | {"b": 4, "a": 5}),
+        (["</S>", "<S>", "<UNK>", "b", "a"], {"<PAD>": 0, "</S>": 1, "<S>": 2, "<UNK>": 3, "b": 4, "a": 5}),
+        (["b", "<UNK>", "a"], {"<PAD>": 0, "<S>": 1, "</S>": 2, "b": 3, "<UNK>": 4, "a": 5}),
+        (["<PAD>", "<S>", "</S>", "<UNK>", "b"], SPECIALS | {"b": 4}),
+        ({"<PAD>": 0, "a": 1, "<S>": 2, "</S>": 3, "<UNK>": 7}, {"<PAD>": 0, "a": 1, "<S>": 2, "</S>": 3, "<UNK>": 7}),
+    ],
+)
+def test_vocabulary(vocab, expected):
+    tokenizer = ElmoTokenizer(vocab=vocab)
+    assert tokenizer.get_vocab() == expected
+    words = ["a", "b", "zebra"]
+    encoding = encode_words(tokenizer, words)
+    tokens = ["<S>", *words, "</S>"]
+    assert encoding["input_ids"] == [expected.get(token, expected["<UNK>"]) for token in tokens]
+    assert encoding["char_ids"] == bilm_rows(tokens)  # unknown words have their own characters
+
+
+@pytest.mark.parametrize(
+    "vocab, named",
+    [
+        ({"a": 0, "<S>": 1}, "<PAD>, </S>, <UNK>"),
+        ({"<PAD>": 4, "<S>": 1, "</S>": 2, "<UNK>": 3}, "<PAD> has id 4"),
+    ],
+)
+def test_vocabulary_without_special_tokens_is_refused(vocab, named):
+    with pytest.raises(ValueError) as caught:
+        ElmoTokenizer(vocab=vocab)
+    assert named in str(caught.value) and re.fullmatch(r"[^\n]+\.", str(caught.value))
+
+
+@pytest.mark.parametrize("vocab", ["vocab.txt", [1, 2]], ids=repr)
+def test_vocabulary_of_no_words_is_refused(vocab):
+    with pytest.raises(ValueError):
+        ElmoTokenizer(vocab=vocab)
+
+
+@pytest.mark.parametrize(
+    "options, named",
+    [
+        ({"char_vocab": ["a", "<bos>", "<eos>", "<pad>", "<oov>"]}, "<bow>, <eow>."),
+        ({"max_characters_per_token": 2}, "2."),
+    ],
+)
+def test_bad_options_are_named_in_one_sentence(options, named):
+    with pytest.raises(ValueError, match=re.escape(named) + "$"):
+        ElmoTokenizer(**options)
+
+
+# A file, its words in the order of their ids: bilm-tf's plus one where the file holds the special tokens.
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        ("</S>\n<S>\n<UNK>\nthe\ncafé\n", ["<PAD>", "</S>", "<S>", "<UNK>", "the", "café"]),
+        ("</S>\r\n<S>\r\n<UNK>\r\nthe\r\ncafé", ["<PAD>", "</S>", "<S>", "<UNK>", "the", "café"]),
+        ("the\n<UNK>\n</S>\n<S>\n", ["<PAD>", "the", "<UNK>", "</S>", "<S>"]),
+        ("the\ncafé\n", ["<PAD>", "<S>", "</S>", "<UNK>", "the", "café"]),
+        ("</S>\n<S>\n<UNK>\n!!!MAXTERMID\nthe\n", ["<PAD>", "</S>", "<S>", "<UNK>", "the"]),  # no word to bilm-tf
+        ("the\na\u2028b\n", ["<PAD>", "<S>", "</S>", "<UNK>", "the", "a\u2028b"]),
+    ],
+)
+def test_vocabulary_file(tmp_path, content, words):
+    (tmp_path / "vocab.txt").write_bytes(content.encode())
+    tokenizer = ElmoTokenizer(vocab_file=tmp_path / "vocab.txt")
+    assert tokenizer.get_vocab() == {word: number for number, word in enumerate(words)}
+    assert encode_words(tokenizer, ["the"])["input_ids"] == list(map(words.index, ["<S>", "the", "</S>"]))
+    (path,) = tokenizer.save_vocabulary(tmp_path, "saved")
+    assert path == str(tmp_path / "saved-vocab.txt")
+    assert (tmp_path / "saved-vocab.txt").read_text(encoding="utf-8").split("\n") == [*words[1:], ""]
+    assert ElmoTokenizer(vocab_file=path).get_vocab() == tokenizer.get_vocab()
+
+
+def test_vocabulary_with_a_word_twice_is_refused(tmp_path):
+    """Leaving one out would move the ids after it away from their rows of the softmax."""
+    (tmp_path / "vocab.txt").write_text("</S>\n<S>\n<UNK>\nthe\ncat\nthe\nsat\n")
+    with pytest.raises(ValueError, match="'the'"):
+        ElmoTokenizer(vocab_file=tmp_path / "vocab.txt")
+
+
+def test_vocabulary_of_the_released_size(tmp_path):
+    words = ["</S>", "<S>", "<UNK>", *(f"w{number:x}" for number in range(793_468))]
+    ElmoTokenizer(vocab=words).save_pretrained(tmp_path)
+    tokenizer = ElmoTokenizer.from_pretrained(tmp_path)
+    assert len(tokenizer) == tokenizer.vocab_size == 793_472
+    places = [3, 1000, 500_000, 793_470]
+    expected = [2, *(place + 1 for place in places), 3, 1]
+    assert encode_words(tokenizer, [*map(words.__getitem__, places), "v0"])["input_ids"] == expected
+    assert tokenizer(" ".join([*map(words.__getitem__, places), "v0"]))["input_ids"] == expected
+
+
+def test_train_new_from_iterator():
+    texts = ["the zebra, the cat, the", "zebra don't sat", "the"]
+    counts = {"the": 4, "zebra": 2, ",": 2, "cat": 1, "don": 1, "'t": 1, "sat": 1}
+    base = ElmoTokenizer(vocab=VOCAB, max_characters_per_token=20, padding_side="left", add_bos_token=False)
+
+    def train(tokenizer=base, vocab_size=100, **options):
+        return tokenizer.train_new_from_iterator(texts, vocab_size, show_progress=False, **options)
+
+    full = train()
+    assert (full.max_characters_per_token, full.padding_side, full.add_bos_token) == (20, "left", False)
+    order = sorted(full.get_vocab(), key=full.get_vocab().get)
+    assert order[:5] == ["<PAD>", "<S>", "</S>", "<UNK>", "the"]
+    assert set(order[4:]) == set(counts)
+    assert [counts[word] for word in order[4:]] == sorted(counts.values(), reverse=True)
+    assert sorted(full.get_vocab().values()) == list(range(len(order)))
+    assert full("the", add_special_tokens=False)["char_ids"] == [bilm_row("the", 20)]
+
+    assert sorted(train(vocab_size=5).get_vocab()) == sorted([*SPECIALS, "the"])
+    assert set(train(min_frequency=2).get_vocab()) == {*SPECIALS, "the", "zebra", ","}
+
+    marked = train(new_special_tokens=["<N>"])
+    assert "<N>" in marked.all_special_tokens and len(marked) == len(full) + 1
+    assert marked.tokenize("x<N>y") == ["x", "<N>", "y"]
+    renamed = train(special_tokens_map={"<S>": "[B]"})
+    assert renamed.bos_token == "[B]" and renamed.get_vocab()["[B]"] == 1 and "<S>" not in renamed.get_vocab()
+
+
+def test_train_from_a_loaded_tokenizer(tmp_path):
+    TOKENIZER.save_pretrained(tmp_path)
+    trained = ElmoTokenizer.from_pretrained(tmp_path).train_new_from_iterator(["b b a"], 100, show_progress=False)
+    assert trained.get_vocab() == SPECIALS | {"b": 4, "a": 5}
+    assert TOKENIZER.get_vocab() == IDS
+
+
+def test_added_tokens(tmp_path):
+    tokenizer = ElmoTokenizer(vocab=VOCAB)
+    assert tokenizer.add_tokens(["New York"]) == tokenizer.add_special_tokens({"mask_token": "<MASK>"}) == 1
+    assert (tokenizer.vocab_size, len(tokenizer)) == (9, 11)
+    tokenizer.save_pretrained(tmp_path)
+    words = ["the", "New York", "<MASK>", "xNew York"]
+    for one in (tokenizer, ElmoTokenizer.from_pretrained(tmp_path)):
+        text = one("the New York<MASK>")
+        assert text["input_ids"] == [1, 4, 9, 10, 2]
+        assert text["char_ids"] == bilm_rows(["<S>", *words[:3], "</S>"])
+        given_words = encode_words(one, words)
+        assert given_words["input_ids"] == [1, 4, 9, 10, 3, 2]
+        assert given_words["char_ids"] == bilm_rows(["<S>", *words, "</S>"])
+        assert one.decode(text["char_ids"], skip_special_tokens=True) == "the New York"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Saving, loading, copying, threads
+# ---------------------------------------------------------------------------------------------------------------------
+
+OPTIONS = {
+    "defaults": {},
+    "vocabulary": {"vocab": VOCAB},
+    "dictionary": {"vocab": IDS},
+    "characters": {"char_vocab": CHAR_VOCAB, "swap_word_marks": True},
+    "width": {"max_characters_per_token": 9},
+    "no begin": {"add_bos_token": False},
+    "no end": {"add_eos_token": False},
+    "no boundaries": {"add_bos_token": False, "add_eos_token": False},
+    "other special tokens": {"pad_token": "[P]", "bos_token": "[B]", "eos_token": "[E]", "unk_token": "[U]"},
+    "more special tokens": {"mask_token": "<MASK>", "extra_special_tokens": ["<X>"]},
+    "special tokens are text": {"split_special_tokens": True},
+    "sides": {"padding_side": "left", "truncation_side": "left"},
+    "length": {"model_max_length": 7},
+    "words only": {"model_input_names": ["input_ids", "attention_mask"]},
+}
+
+
+def behaviour(tokenizer):
+    names = "special_tokens_map extra_special_tokens char_vocab swap_word_marks max_characters_per_token add_bos_token"
+    names += " add_eos_token padding_side truncation_side model_max_length model_input_names split_special_tokens"
+    texts = ["the cat é <X> <MASK> [U]sat<S> zzzzzzzzzzzz", "a"]
+    return (
+        {name: getattr(tokenizer, name) for name in names.split()},
+        tokenizer.get_vocab(),
+        tokenizer(texts, padding=True, truncation=True, max_length=12).data,
+        encode_words(tokenizer, texts, ["b"]).data,
+        tokenizer.tokenize(texts[0]),
+    )
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_the_same_tokenizer_again(tmp_path, monkeypatch, options):
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    tokenizer = ElmoTokenizer(**options)
+    expected = behaviour(tokenizer)
+    for name, value in options.items():
+        assert expected[0].get(name, value) == value or name in expected[0]["special_tokens_map"]
+    tokenizer.save_pretrained(tmp_path / "first")
+    loaded = ElmoTokenizer.from_pretrained(tmp_path / "first")
+    loaded.save_pretrained(tmp_path / "second")
+    again = {
+        "loaded": loaded,
+        "loaded twice": ElmoTokenizer.from_pretrained(tmp_path / "second"),
+        "auto": AutoTokenizer.from_pretrained(tmp_path / "first"),
+        "auto, saved code": AutoTokenizer.from_pretrained(tmp_path / "second", trust_remote_code=True),
+        "pickled": pickle.loads(pickle.dumps(tokenizer)),
+        "copied": copy.deepcopy(tokenizer),
+    }
+    for name, one in again.items():
+        assert type(one).__name__ == "ElmoTokenizer"
+        assert behaviour(one) == expected, name
+
+
+def test_saved_folder_holds_its_code(tmp_path):
+    TOKENIZER.save_pretrained(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "tokenization_elmo.py",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert config["auto_map"]["AutoTokenizer"][0] == "tokenization_elmo.ElmoTokenizer"
+    assert config["tokenizer_class"] == "ElmoTokenizer"
+
+
+def test_options_at_loading_win(tmp_path):
+    TOKENIZER.save_pretrained(tmp_path)
+    tokenizer = ElmoTokenizer.from_pretrained(tmp_path, max_characters_per_token=9, add_eos_token=False)
+    assert tokenizer("the")["char_ids"] == [bilm_row("<S>", 9), bilm_row("the", 9)]
+
+
+def test_threads_share_a_tokenizer():
+    words = ["New York", "x<S>y", "the"] * 50
+    text = "the cat sat on Mr. Smith's mat. " * 20
+    calls = [
+        lambda: encode_words(TOKENIZER, words)["input_ids"],
+        lambda: TOKENIZER(text)["input_ids"],
+        lambda: TOKENIZER(text, truncation=True, max_length=7, padding="max_length")["input_ids"],
+    ]
+    expected = [call() for call in calls]
+    wrong = []
+
+    def repeat(number):
+        for _ in range(200):
+            try:
+                if calls[number]() != expected[number]:
+                    wrong.append(f"call {number} gave something else")
+            except Exception as error:
+                wrong.append(repr(error))
+
+    threads = [threading.Thread(target=repeat, args=[number]) for number in range(len(calls))]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == []
