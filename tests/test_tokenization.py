@@ -20,6 +20,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 from transformers import AutoTokenizer, DataCollatorForTokenClassification, DataCollatorWithPadding
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 from transformers_elmo.tokenization_elmo import NONBREAKING_PREFIXES, NUMERIC_PREFIXES, ElmoTokenizer, word_pattern
 
@@ -839,11 +840,13 @@ def test_the_same_tokenizer_again(tmp_path, monkeypatch, options):
     tokenizer.save_pretrained(tmp_path / "first")
     loaded = ElmoTokenizer.from_pretrained(tmp_path / "first")
     loaded.save_pretrained(tmp_path / "second")
+    saved_class = get_class_from_dynamic_module("tokenization_elmo.ElmoTokenizer", str(tmp_path / "second"))
+    assert saved_class is not ElmoTokenizer
     again = {
         "loaded": loaded,
         "loaded twice": ElmoTokenizer.from_pretrained(tmp_path / "second"),
         "auto": AutoTokenizer.from_pretrained(tmp_path / "first"),
-        "auto, saved code": AutoTokenizer.from_pretrained(tmp_path / "second", trust_remote_code=True),
+        "with the saved code": saved_class.from_pretrained(tmp_path / "second"),
         "pickled": pickle.loads(pickle.dumps(tokenizer)),
         "copied": copy.deepcopy(tokenizer),
     }

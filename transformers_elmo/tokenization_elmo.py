@@ -9,6 +9,8 @@ ELMoForManyLangs.
 
 import os
 import re
+import threading
+from collections import Counter
 from itertools import chain
 
 import numpy as np
@@ -16,10 +18,11 @@ import torch
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import TruncationStrategy
-from transformers.utils import PaddingStrategy, logging
+from transformers.utils import PaddingStrategy, TensorType, logging
 
 logger = logging.get_logger(__name__)
 
+BACKEND_LOCK = threading.RLock()  # of all tokenizers, since one that belongs to a tokenizer could not be pickled
 SURROGATE = re.compile("[\ud800-\udfff]")
 # For the backend this stands for lone surrogates, which it does not take, and for empty words that were given, which it
 # would drop. Offsets stay right: those of an empty word slice "" out of "".
@@ -134,8 +137,8 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         bos_token="<S>",
         eos_token="</S>",
         unk_token="<UNK>",
-        add_bos_token=True,
-        add_eos_token=True,
+        add_bos_token=None,
+        add_eos_token=None,
         **kwargs,
     ):
         if max_characters_per_token < 3:
@@ -154,10 +157,13 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             bos_token=bos_token,
             eos_token=eos_token,
             unk_token=unk_token,
-            add_bos_token=add_bos_token,
-            add_eos_token=add_eos_token,
             **kwargs,
         )
+        # transformers saves nowhere whether the boundaries are added; the backend's file knows it.
+        added = [self.bos_token_id, self.eos_token_id] if tokenizer_file is None else self._tokenizer.encode("").ids
+        self.add_bos_token = self.bos_token_id in added if add_bos_token is None else add_bos_token
+        self.add_eos_token = self.eos_token_id in added if add_eos_token is None else add_eos_token
+        self.init_kwargs |= {"add_bos_token": self.add_bos_token, "add_eos_token": self.add_eos_token}
         self.char_vocab, self.swap_word_marks = char_vocab, swap_word_marks
         self.max_characters_per_token = max_characters_per_token
         self._told_of_cut_words = False
@@ -195,8 +201,12 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
 
     def tokenize(self, text: str, pair: str | None = None, add_special_tokens: bool = False, **kwargs) -> list[str]:
         """The words of a text, as they stand in it, known by id or not."""
-        encoding = self._encode_plus(text, pair, add_special_tokens=add_special_tokens, **kwargs).encodings[0]
-        words = spelled_words(encoding, (text,) if pair is None else (text, pair), kwargs.get("is_split_into_words"))
+        given = kwargs.get("is_split_into_words", False)
+        samples, batched = as_samples(text, pair, given)
+        if batched:
+            raise ValueError(f"tokenize takes one text, got a batch of {len(samples)}.")
+        encoding = self(text, pair, add_special_tokens=add_special_tokens, **kwargs).encodings[0]
+        words = spelled_words(encoding, samples[0], given)
         return [
             token if special else word
             for token, special, word in zip(encoding.tokens, encoding.special_tokens_mask, words)
@@ -208,10 +218,10 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         A word is cut to W - 2 characters, as the originals do; a cut byte sequence may end inside a character.
         """
         distinct = {word: index for index, word in enumerate(dict.fromkeys(words))}
-        codec, size = ("utf-8", 1) if self.char_vocab is None else ("utf-32-le", 4)
+        # Lone surrogates have no bytes: bilm-tf drops them. In a character vocabulary they are unknown.
+        codec, errors, size = ("utf-8", "ignore", 1) if self.char_vocab is None else ("utf-32-le", "surrogatepass", 4)
         room = self.max_characters_per_token - 2
-        # Lone surrogates have no bytes: bilm-tf drops them.
-        symbols = [b"" if word is None else word.encode(codec, "ignore") for word in distinct]
+        symbols = [b"" if word is None else word.encode(codec, errors) for word in distinct]
         if not self._told_of_cut_words:
             cut = [word for word, encoded in zip(distinct, symbols) if len(encoded) > room * size]
             if cut:
@@ -257,7 +267,7 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
 
     def decode(self, token_ids, skip_special_tokens: bool = False, **kwargs) -> str | list[str]:
         """Text of `input_ids` or of `char_ids`, of one sentence or of a batch; characters spell unknown words too."""
-        sentences = self._as_char_ids(token_ids)
+        sentences, batched = self._as_char_ids(token_ids)
         if sentences is None:
             return super().decode(token_ids, skip_special_tokens=skip_special_tokens, **kwargs)
         specials = set(self.all_special_tokens) if skip_special_tokens else ()
@@ -265,26 +275,27 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             " ".join(word for word in self.convert_char_ids_to_words(rows) if word not in specials)
             for rows in sentences
         ]
-        return texts if sentences is token_ids or np.ndim(token_ids[0]) == 2 else texts[0]
+        return texts if batched else texts[0]
 
-    def _as_char_ids(self, ids) -> list[np.ndarray] | None:
-        """Sentences (T, W) where ids are characters, None where they are words.
+    def _as_char_ids(self, ids) -> tuple[list[np.ndarray] | None, bool]:
+        """Sentences (T, W) where ids are characters, None where they are words; whether they are a batch.
 
         Two dimensions are either one sentence of characters or a batch of word ids: characters are as wide as a word
         is, and every row begins with its mark.
         """
         try:
-            depth = np.ndim(ids[0][0]) + 2 if len(ids) and len(ids[0]) else 0
+            first = next((row for row in ids if len(row)), [])
         except TypeError:
-            return None
+            return None, False
+        depth = np.ndim(first[0]) + 2 if len(first) else 0
         if depth == 3:
-            return [np.asarray(rows) for rows in ids]
+            return [np.asarray(rows) for rows in ids], True
         if depth == 2 and all(len(row) == self.max_characters_per_token for row in ids):
             rows = np.asarray(ids)
             words = rows[rows.any(1)]
             if len(words) and (words[:, 0] == self._first_mark).all() and (words == self._last_mark).any(1).all():
-                return [rows]
-        return None
+                return [rows], False
+        return None, False
 
     def train_new_from_iterator(
         self, text_iterator, vocab_size, length=None, new_special_tokens=None, special_tokens_map=None, **kwargs
@@ -302,7 +313,7 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             length=length,
         )
         options = {key: value for key, value in self.init_kwargs.items() if key not in ("tokenizer_file", "vocab_file")}
-        options |= specials
+        options |= specials | {"add_bos_token": self.add_bos_token, "add_eos_token": self.add_eos_token}
         if new_special_tokens:
             options["extra_special_tokens"] = [*self.extra_special_tokens, *new_special_tokens]
         return type(self)(vocab=counter.get_vocab(), **options)
@@ -337,17 +348,21 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             # no special tokens inside them.
             backend = Tokenizer(self._tokenizer.model)
             backend.post_processor = self._tokenizer.post_processor
+            set_truncation(backend, truncation_strategy, max_length, stride, self.truncation_side)
+            encodings = encode_samples(backend, samples, add_special_tokens, is_split_into_words)
         else:
             backend = self._tokenizer
             special_tokens_are_text = (
                 self.split_special_tokens if split_special_tokens is None else split_special_tokens
             )
-            if backend.encode_special_tokens != special_tokens_are_text:
-                backend.encode_special_tokens = special_tokens_are_text
-            if backend.padding is not None:
-                backend.no_padding()
-        set_truncation(backend, truncation_strategy, max_length, stride, self.truncation_side)
-        encodings = encode_samples(backend, samples, add_special_tokens, is_split_into_words)
+            # The settings are the backend's, which other threads use too.
+            with BACKEND_LOCK:
+                if backend.encode_special_tokens != special_tokens_are_text:
+                    backend.encode_special_tokens = special_tokens_are_text
+                if backend.padding is not None:
+                    backend.no_padding()
+                set_truncation(backend, truncation_strategy, max_length, stride, self.truncation_side)
+                encodings = encode_samples(backend, samples, add_special_tokens, is_split_into_words)
         owners = range(len(encodings))
         if return_overflowing_tokens:
             owners = [owner for owner, encoding in enumerate(encodings) for _ in range(1 + len(encoding.overflowing))]
@@ -369,6 +384,12 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             words[place] = names[ids.item(place)]
         if is_split_into_words and (late := self._tokens_added_to_vocabulary()):
             ids = np.fromiter((late.get(word, known) for word, known in zip(words, ids.tolist())), np.int64, len(words))
+
+        if self.char_vocab is not None:
+            # ELMoForManyLangs cuts a word before it looks up its id too.
+            room = self.max_characters_per_token - 2
+            for place in [place for place, word in enumerate(words) if len(word) > room]:
+                ids[place] = self._convert_token_to_id_with_added_voc(words[place][:room])
 
         # Each output with the value it has at padding.
         outputs = {"input_ids": (ids, self.pad_token_id)}
@@ -398,13 +419,10 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
 
         if return_tensors is not None:
             if len(set(padded.tolist())) > 1:  # let BatchEncoding say what is to be done
-                return BatchEncoding(
-                    {"input_ids": [row.tolist() for row in data["input_ids"]]}, tensor_type=return_tensors
-                )
-            as_tensor = (
-                torch.from_numpy if str(getattr(return_tensors, "value", return_tensors)) == "pt" else np.asarray
-            )
-            return BatchEncoding({name: as_tensor(values) for name, values in data.items()}, encodings)
+                return BatchEncoding({"input_ids": [row.tolist() for row in data["input_ids"]]}, tensor_type="pt")
+            if TensorType(return_tensors) == TensorType.PYTORCH:
+                return BatchEncoding({name: torch.from_numpy(values) for name, values in data.items()}, encodings)
+            return BatchEncoding(data, encodings, tensor_type=return_tensors)
         data = {name: [row.tolist() for row in values] for name, values in data.items()}
         if "offset_mapping" in data:
             data["offset_mapping"] = [[tuple(pair) for pair in row] for row in data["offset_mapping"]]
@@ -447,14 +465,22 @@ def spelled_words(encoding, sample: tuple, is_split_into_words: bool | None) -> 
 def read_vocabulary(path) -> list[str]:
     """The words of a file, one a line."""
     with open(path, encoding="utf-8", newline="\n") as file:
-        return [line.rstrip("\r\n") for line in file]
+        words = [line.rstrip("\r\n") for line in file]
+    return [word for word in words if word != "!!!MAXTERMID"]  # which bilm-tf leaves out too
 
 
 def build_backend(vocab: list[str] | dict[str, int] | None, specials: list[str]) -> Tokenizer:
     """Splitter and vocabulary as a backend; specials are the tokens of padding, begin, end and the unknown word."""
     if not isinstance(vocab, dict):
-        words = dict.fromkeys(vocab or [])
-        words = [specials[0], *(token for token in specials[1:] if token not in words), *words]
+        words = list(vocab or [])
+        if isinstance(vocab, str) or not all(isinstance(word, str) for word in words):
+            raise ValueError(f"vocab must be a list or a dictionary of words, got {vocab!r:.80}.")
+        known = set(words)
+        if len(known) < len(words):
+            twice = next(word for word, count in Counter(words).items() if count > 1)
+            raise ValueError(f"A vocabulary must hold each word once, got {twice!r} more often.")
+        words = words[1:] if words[:1] == specials[:1] else words
+        words = [specials[0], *(token for token in specials[1:] if token not in known), *words]
         vocab = {word: number for number, word in enumerate(words)}
     missing = [token for token in specials if token not in vocab]
     if missing or vocab[specials[0]] != 0:
@@ -465,7 +491,15 @@ def build_backend(vocab: list[str] | dict[str, int] | None, specials: list[str])
     # Whole words with ids, as models.WordLevel would do it: no word begins with the prefix that a piece of a word would
     # need. But by that prefix the token-classification pipeline knows that tokens are words, and not pieces to be glued
     # to their neighbours.
-    model = models.WordPiece(vocab, unk_token=specials[3], continuing_subword_prefix=" ", max_input_chars_per_word=1000)
+    prefix = " "
+    while any(word.startswith(prefix) for word in vocab):
+        prefix += " "
+    model = models.WordPiece(
+        vocab,
+        unk_token=specials[3],
+        continuing_subword_prefix=prefix,
+        max_input_chars_per_word=max(map(len, vocab)),  # the time it takes to look a word up grows with its square
+    )
     backend = Tokenizer(model)
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(word_pattern()), behavior="removed", invert=True)
     return backend
