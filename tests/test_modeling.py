@@ -571,6 +571,9 @@ BAD_INPUTS = {
     "other words": ("words+characters", {"input_ids": torch.ones(2, 4).long()}, ["(2, 4)", "(2, 3, 12)"]),
     "wide mask": ("characters", {"attention_mask": torch.ones(2, 4)}, ["attention_mask", "(2, 3)", "(2, 4)"]),
     "1-D mask": ("words", {"attention_mask": torch.ones(3)}, ["attention_mask", "(2, 3)", "(3,)"]),
+    "characters as a list": ("characters", {"char_ids": [[[1] * 12] * 3] * 2}, ["char_ids", "tensor", "list"]),
+    "layers above": ("words", {"output_hidden_states": [3]}, ["0 to 2", "[3]"]),
+    "layers below": ("words", {"output_hidden_states": [-1]}, ["0 to 2", "[-1]"]),
     "3-D mask": ("words", {"attention_mask": torch.ones(2, 3, 1)}, ["attention_mask", "(2, 3)", "(2, 3, 1)"]),
 }
 
@@ -581,6 +584,14 @@ def test_bad_input(inputs, change, pieces):
     batch = random_batch(model.config, [3, 2])
     model(**batch)
     assert_refused(lambda: model(**{**batch, **change}), *pieces)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_small_integers(dtype):
+    model = build(inputs="words+characters")
+    batch = random_batch(model.config, [3, 2])
+    small = {name: ids.to(dtype) for name, ids in batch.items()}
+    assert torch.equal(model(**small).last_hidden_state, model(**batch).last_hidden_state)
 
 
 def test_ways_to_ask_for_layers():
@@ -846,6 +857,7 @@ def test_golden_bilm_options(shared_folder):
         ({"char_cnn": BILM_OPTIONS["char_cnn"]}, ["'lstm'"]),
         (bilm_options(lstm={"dim": None}), ["'dim'", "projection_dim"]),
         (bilm_options(char_cnn={"filters": None}), ["'filters'", "n_highway"]),
+        (bilm_options(lstm={"projection_dim": 65}), ["at most dim=64", "projection_dim=65"]),
         (bilm_options(bidirectional=False), ["two directions", "bidirectional=False"]),
     ],
 )

@@ -203,6 +203,11 @@ class ElmoConfig(PretrainedConfig):
             lstm, char_cnn = options["lstm"], options.get("char_cnn")
             # bilm-tf projects only to something smaller, and always names both sizes.
             projection_dim = lstm["projection_dim"] if lstm["projection_dim"] < lstm["dim"] else None
+            if lstm["projection_dim"] > lstm["dim"]:
+                raise ValueError(
+                    f"bilm-tf options must have a projection_dim of at most dim={lstm['dim']}; "
+                    f"got projection_dim={lstm['projection_dim']}."
+                )
             fields = {
                 "lstm_dim": lstm["dim"],
                 "projection_dim": projection_dim,

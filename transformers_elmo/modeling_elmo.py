@@ -565,7 +565,7 @@ class ElmoModel(ElmoPreTrainedModel):
         """
         input_ids, char_ids, mask = self._check_inputs(input_ids, char_ids, attention_mask)
         packing = Packing.of(mask)
-        words = [None if ids is None else ids.flatten(0, 1)[packing.places] for ids in (input_ids, char_ids)]
+        words = [None if ids is None else ids.flatten(0, 1)[packing.places].long() for ids in (input_ids, char_ids)]
         self._check_range(*words)
         if state is not None:
             self._check_state(state, len(mask))
@@ -575,6 +575,8 @@ class ElmoModel(ElmoPreTrainedModel):
             output_hidden_states = self.config.output_hidden_states
         hidden_states = None
         if isinstance(output_hidden_states, (list, tuple)):
+            if not set(output_hidden_states) <= set(range(len(layers))):
+                raise ValueError(f"Layers are numbered from 0 to {len(layers) - 1}, got {output_hidden_states}.")
             hidden_states = tuple(h if i in output_hidden_states else None for i, h in enumerate(layers))
         elif output_hidden_states:
             hidden_states = tuple(layers)
@@ -595,6 +597,9 @@ class ElmoModel(ElmoPreTrainedModel):
         """The tensors that this model reads (None for the other) and the mask, or an error that says what is wrong."""
         config = self.config
         reads_words, reads_characters = "words" in config.inputs, "characters" in config.inputs
+        for name, ids in (("input_ids", input_ids), ("char_ids", char_ids), ("attention_mask", attention_mask)):
+            if ids is not None and not isinstance(ids, torch.Tensor):
+                raise ValueError(f'{name} must be a tensor, got a {type(ids).__name__}: use return_tensors="pt".')
         if reads_words and input_ids is None:
             raise ValueError(f"A model with inputs={config.inputs!r} needs input_ids, got None: pass the tokenizer's.")
         if reads_characters and char_ids is None:
