@@ -221,18 +221,20 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         # Lone surrogates have no bytes: bilm-tf drops them. In a character vocabulary they are unknown.
         codec, errors, size = ("utf-8", "ignore", 1) if self.char_vocab is None else ("utf-32-le", "surrogatepass", 4)
         room = self.max_characters_per_token - 2
-        symbols = [b"" if word is None else word.encode(codec, errors) for word in distinct]
-        if not self._told_of_cut_words:
-            cut = [word for word, encoded in zip(distinct, symbols) if len(encoded) > room * size]
-            if cut:
-                self._told_of_cut_words = True
-                logger.warning(
-                    f"{len(cut)} of {len(distinct)} different words are longer than {room} "
-                    f"{'bytes' if size == 1 else 'characters'} and were cut, the first of them {cut[0][:room]!r}... "
-                    "(said once; longer words are always cut)"
-                )
-        symbols = [encoded[: room * size] for encoded in symbols]
-        lengths = np.array([len(encoded) // size for encoded in symbols], dtype=np.int64)  # (U,)
+        symbols = [(word or "").encode(codec, errors) for word in distinct]
+        lengths = np.fromiter(map(len, symbols), np.int64, len(symbols)) // size  # (U,)
+        cut = (lengths > room).nonzero()[0].tolist()
+        for index in cut:
+            symbols[index] = symbols[index][: room * size]
+        if cut and not self._told_of_cut_words:
+            self._told_of_cut_words = True
+            first = symbols[cut[0]].decode(codec, "ignore")
+            logger.warning(
+                f"{len(cut)} of {len(distinct)} different words are longer than {room} "
+                f"{'bytes' if size == 1 else 'characters'} and were cut, the first of them to {first!r} "
+                "(said once; longer words are always cut)"
+            )
+        lengths = np.minimum(lengths, room)
         symbols = np.frombuffer(b"".join(symbols), dtype="u1" if size == 1 else "<u4")  # all words' characters
         rows = np.repeat(np.arange(len(lengths)), lengths)
         columns = np.arange(1, len(symbols) + 1) - np.repeat(lengths.cumsum() - lengths, lengths)
