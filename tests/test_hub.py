@@ -305,6 +305,7 @@ def test_the_same_numbers_everywhere(checkpoints, opened_elsewhere, inputs, save
     # A head that the checkpoint lacks is new, but the same here and there.
     new = () if saved_as == opened_as else ("head",)
     assert difference(without(here, *new), without(before, *new)) == 0.0
+    assert not any(weight.data_ptr() % 64 for weight in model.parameters())  # on some machines that is what it takes
     assert all(module.startswith("transformers_modules.") for module in said[opened_as]["modules"])
     assert said[opened_as]["frozen"] == (opened_as != "AutoModel")
     assert type(model).__module__ == "transformers_elmo.modeling_elmo"
