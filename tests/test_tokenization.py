@@ -271,9 +271,9 @@ def test_convert_words_to_char_ids():
 @pytest.mark.parametrize(
     "options, words, said",
     [
-        ({}, ["a" * 49, "é" * 25, "a" * 49, "fine", "b" * 48], "2 of 6 different words are longer than 48 bytes"),
-        ({"max_characters_per_token": 5}, ["abcd"], "1 of 3 different words are longer than 3 bytes"),
-        ({"char_vocab": CHAR_VOCAB}, ["é" * 49, "é" * 48], "1 of 4 different words are longer than 48 characters"),
+        ({}, ["a" * 49, "é" * 25, "a" * 49, "fine", "b" * 48], "3 of 7 words are longer than 48 bytes"),
+        ({"max_characters_per_token": 5}, ["abcd"], "1 of 3 words are longer than 3 bytes"),
+        ({"char_vocab": CHAR_VOCAB}, ["é" * 49, "é" * 48], "1 of 4 words are longer than 48 characters"),
     ],
 )
 def test_cut_words_are_told_once(caplog, options, words, said):

@@ -206,10 +206,10 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         if batched:
             raise ValueError(f"tokenize takes one text, got a batch of {len(samples)}.")
         encoding = self(text, pair, add_special_tokens=add_special_tokens, **kwargs).encodings[0]
-        words = spelled_words(encoding, samples[0], given)
+        text, starts, ends, _ = word_spans([encoding], [0], samples, given)
         return [
-            token if special else word
-            for token, special, word in zip(encoding.tokens, encoding.special_tokens_mask, words)
+            token if special else text[start:end]
+            for token, special, start, end in zip(encoding.tokens, encoding.special_tokens_mask, starts, ends)
         ]
 
     def convert_words_to_char_ids(self, words: list[str | None]) -> np.ndarray:
@@ -217,38 +217,53 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
 
         A word is cut to W - 2 characters, as the originals do; a cut byte sequence may end inside a character.
         """
-        distinct = {word: index for index, word in enumerate(dict.fromkeys(words))}
-        # Lone surrogates have no bytes: bilm-tf drops them. In a character vocabulary they are unknown.
-        codec, errors, size = ("utf-8", "ignore", 1) if self.char_vocab is None else ("utf-32-le", "surrogatepass", 4)
+        ends = np.cumsum([len(word or "") for word in words], dtype=np.int64)
+        char_ids = self._spell("".join(word or "" for word in words), np.append(0, ends[:-1])[: len(ends)], ends)
+        boundaries = {self.bos_token: "<bos>", self.eos_token: "<eos>"}
+        for row, word in enumerate(words):
+            if word is None:
+                char_ids[row] = 0
+            elif word in boundaries:
+                char_ids[row] = self._boundary(boundaries[word])
+        return char_ids
+
+    def _boundary(self, mark: str) -> np.ndarray:
+        """The characters of the begin or the end of a sentence, (W,)"""
+        row = np.full(self.max_characters_per_token, self._mark_ids["<pad>"])
+        row[:3] = self._first_mark, self._mark_ids[mark], self._last_mark
+        return row
+
+    def _spell(self, text: str, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """The characters of the words that stand from starts to ends in a text, (words, W)"""
+        if self.char_vocab is not None:
+            symbols = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+        else:
+            symbols = np.frombuffer(text.encode("utf-8", "ignore"), dtype=np.uint8)
+            if len(symbols) != len(text):
+                if SURROGATE.search(text):  # which have no bytes: bilm-tf drops them
+                    places = np.cumsum([0, *(len(character.encode("utf-8", "ignore")) for character in text)])
+                else:
+                    places = np.append(((symbols & 0xC0) != 0x80).nonzero()[0], len(symbols))
+                starts, ends = places[starts], places[ends]  # in bytes
         room = self.max_characters_per_token - 2
-        symbols = [(word or "").encode(codec, errors) for word in distinct]
-        lengths = np.fromiter(map(len, symbols), np.int64, len(symbols)) // size  # (U,)
-        cut = (lengths > room).nonzero()[0].tolist()
-        for index in cut:
-            symbols[index] = symbols[index][: room * size]
-        if cut and not self._told_of_cut_words:
-            self._told_of_cut_words = True
-            first = symbols[cut[0]].decode(codec, "ignore")
-            logger.warning(
-                f"{len(cut)} of {len(distinct)} different words are longer than {room} "
-                f"{'bytes' if size == 1 else 'characters'} and were cut, the first of them to {first!r} "
-                "(said once; longer words are always cut)"
-            )
-        lengths = np.minimum(lengths, room)
-        symbols = np.frombuffer(b"".join(symbols), dtype="u1" if size == 1 else "<u4")  # all words' characters
-        rows = np.repeat(np.arange(len(lengths)), lengths)
-        columns = np.arange(1, len(symbols) + 1) - np.repeat(lengths.cumsum() - lengths, lengths)
-        table = np.full((len(distinct), self.max_characters_per_token), self._mark_ids["<pad>"])  # (U, W)
-        table[:, 0] = self._first_mark
-        table[rows, columns] = self._symbol_ids[symbols]
-        table[np.arange(len(lengths)), lengths + 1] = self._last_mark
-        for token, mark in ((self.bos_token, "<bos>"), (self.eos_token, "<eos>")):
-            if token in distinct:
-                table[distinct[token], 1:3] = self._mark_ids[mark], self._last_mark
-                table[distinct[token], 3:] = self._mark_ids["<pad>"]
-        if None in distinct:
-            table[distinct[None]] = 0
-        return table[np.fromiter(map(distinct.__getitem__, words), dtype=np.int64, count=len(words))]
+        lengths = ends - starts  # (words,)
+        cut = (lengths > room).nonzero()[0]
+        if len(cut):
+            lengths = np.minimum(lengths, room)
+            if not self._told_of_cut_words:
+                self._told_of_cut_words = True
+                unit = "bytes" if self.char_vocab is None else "characters"
+                logger.warning(
+                    f"{len(cut)} of {len(lengths)} words are longer than {room} {unit} and were cut "
+                    "(said once; longer words are always cut)"
+                )
+        char_ids = np.full((len(lengths), self.max_characters_per_token), self._mark_ids["<pad>"])  # (words, W)
+        char_ids[:, 0] = self._first_mark
+        rows = np.repeat(np.arange(len(lengths)), lengths)  # of each character in char_ids
+        columns = np.arange(len(rows)) - np.repeat(lengths.cumsum() - lengths, lengths)
+        char_ids[rows, columns + 1] = self._symbol_ids[symbols[starts[rows] + columns]]
+        char_ids[np.arange(len(lengths)), lengths + 1] = self._last_mark
+        return char_ids
 
     def convert_char_ids_to_words(self, char_ids) -> list[str]:
         """The words that rows of characters (T, W) spell; rows of zeros are left out."""
@@ -370,41 +385,38 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             owners = [owner for owner, encoding in enumerate(encodings) for _ in range(1 + len(encoding.overflowing))]
             encodings = [part for encoding in encodings for part in (encoding, *encoding.overflowing)]
 
-        words = []
-        for encoding, owner in zip(encodings, owners):
-            words += spelled_words(encoding, samples[owner], is_split_into_words)
         lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)  # (B,)
-
-        def flat(name, dtype=np.int64):
-            values = chain.from_iterable(getattr(encoding, name) for encoding in encodings)
-            return np.fromiter(values, dtype, len(words))
-
-        ids, added = flat("ids"), flat("special_tokens_mask")
-        # What the backend has added does not stand in the text.
-        names = {number: self._tokenizer.id_to_token(number) for number in np.unique(ids[added == 1]).tolist()}
-        for place in added.nonzero()[0].tolist():
-            words[place] = names[ids.item(place)]
+        text, starts, ends, offsets = word_spans(encodings, owners, samples, is_split_into_words)
+        ids, added = flat(encodings, "ids"), flat(encodings, "special_tokens_mask")
         if is_split_into_words and (late := self._tokens_added_to_vocabulary()):
-            ids = np.fromiter((late.get(word, known) for word, known in zip(words, ids.tolist())), np.int64, len(words))
-
+            words = (text[start:end] for start, end in zip(starts, ends))
+            ids = np.array([late.get(word, known) for word, known in zip(words, ids.tolist())], dtype=np.int64)
         if self.char_vocab is not None:
             # ELMoForManyLangs cuts a word before it looks up its id too.
             room = self.max_characters_per_token - 2
-            for place in [place for place, word in enumerate(words) if len(word) > room]:
-                ids[place] = self._convert_token_to_id_with_added_voc(words[place][:room])
+            for place in (ends - starts > room).nonzero()[0]:
+                cut_word = text[starts[place] : starts[place] + room]
+                ids[place] = self._convert_token_to_id_with_added_voc(cut_word)
 
         # Each output with the value it has at padding.
         outputs = {"input_ids": (ids, self.pad_token_id)}
         if return_token_type_ids or (return_token_type_ids is None and "token_type_ids" in self.model_input_names):
-            outputs["token_type_ids"] = flat("type_ids"), self.pad_token_type_id
+            outputs["token_type_ids"] = flat(encodings, "type_ids"), self.pad_token_type_id
         if return_attention_mask or (return_attention_mask is None and "attention_mask" in self.model_input_names):
             outputs["attention_mask"] = np.ones_like(ids), 0
         if return_special_tokens_mask:
             outputs["special_tokens_mask"] = added, 1
         if return_offsets_mapping:
-            outputs["offset_mapping"] = flat("offsets", np.dtype((np.int64, 2))), 0
+            outputs["offset_mapping"] = offsets, 0
         if "char_ids" in self.model_input_names:
-            outputs["char_ids"] = self.convert_words_to_char_ids(words), 0
+            char_ids = self._spell(text, starts, ends)
+            # Boundaries are not spelled; other tokens that were added are, but do not stand in the text.
+            boundaries = {self.bos_token_id: "<bos>", self.eos_token_id: "<eos>"}
+            for number, mark in boundaries.items():
+                char_ids[ids == number] = self._boundary(mark)
+            for place in (added * ~np.isin(ids, list(boundaries))).nonzero()[0]:
+                char_ids[place] = self.convert_words_to_char_ids([self._tokenizer.id_to_token(int(ids[place]))])
+            outputs["char_ids"] = char_ids, 0
 
         padded = padded_lengths(lengths, padding_strategy, max_length, pad_to_multiple_of)  # (B,)
         side = padding_side or self.padding_side
@@ -450,18 +462,35 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         return encoded_inputs
 
 
-def spelled_words(encoding, sample: tuple, is_split_into_words: bool | None) -> list[str]:
-    """The word behind each token of an encoding as it stands in the sample; empty for tokens that were added."""
-    if is_split_into_words:
-        if len(sample) == 1:
-            return ["" if word is None else sample[0][word] for word in encoding.word_ids]
-        places = zip(encoding.sequence_ids, encoding.word_ids)
-        return ["" if word is None else sample[sequence][word] for sequence, word in places]
-    if len(sample) == 1:
-        text = sample[0]
-        return [text[start:end] for start, end in encoding.offsets]
-    places = zip(encoding.sequence_ids, encoding.offsets)
-    return ["" if sequence is None else sample[sequence][start:end] for sequence, (start, end) in places]
+def flat(encodings: list, name: str) -> np.ndarray:
+    """An attribute of all tokens, one encoding after the other."""
+    values = chain.from_iterable(getattr(encoding, name) for encoding in encodings)
+    return np.fromiter(values, np.int64, sum(map(len, encodings)))
+
+
+def word_spans(encodings: list, owners, samples: list[tuple], is_split_into_words: bool):
+    """All texts as one string, where in it the word of each token starts and ends, and the tokens' own offsets.
+
+    Returns a string, two arrays (tokens,) and one (tokens, 2). Tokens that were added have an empty word.
+    """
+    tokens = sum(map(len, encodings))
+    pairs = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in encodings))
+    offsets = np.fromiter(pairs, np.int64, 2 * tokens).reshape(tokens, 2)
+    texts = [text for sample in samples for text in sample]
+    owner = np.repeat(np.array(owners, dtype=np.int64), [len(encoding) for encoding in encodings])
+    if len(texts) > len(samples):  # pairs
+        sequences = chain.from_iterable(encoding.sequence_ids for encoding in encodings)
+        owner = 2 * owner + np.fromiter((sequence or 0 for sequence in sequences), np.int64, tokens)
+    places = np.append(0, np.cumsum([len(text) for text in texts], dtype=np.int64))  # of texts, in characters or words
+    if not is_split_into_words:
+        start = places[owner]
+        return "".join(texts), start + offsets[:, 0], start + offsets[:, 1], offsets
+    words = list(chain.from_iterable(texts))
+    ends = np.cumsum([0, *map(len, words)], dtype=np.int64)
+    numbers = chain.from_iterable(encoding.word_ids for encoding in encodings)
+    number = np.fromiter((-1 if number is None else number for number in numbers), np.int64, tokens)
+    word = places[owner] + number
+    return "".join(words), np.where(number < 0, 0, ends[word]), np.where(number < 0, 0, ends[word + 1]), offsets
 
 
 def read_vocabulary(path) -> list[str]:
@@ -519,6 +548,8 @@ def as_samples(text, text_pair, is_split_into_words: bool) -> tuple[list[tuple],
         samples = list(zip(text, text_pair))
     else:
         raise ValueError(f"text_pair must be a list of {len(text)} texts as text is, got {text_pair!r:.80}.")
+    if not is_split_into_words and all(type(sample) is str for sample in samples):
+        return [(sample,) for sample in samples], batched
     samples = [as_sample(sample, is_split_into_words) for sample in samples]
     if len({len(sample) for sample in samples}) > 1:
         raise ValueError("A batch must hold single texts or pairs of texts, got both.")
