@@ -387,7 +387,8 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
 
         lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)  # (B,)
         text, starts, ends, offsets = word_spans(encodings, owners, samples, is_split_into_words)
-        ids, added = flat(encodings, "ids"), flat(encodings, "special_tokens_mask")
+        ids = flat(encodings, "ids")
+        added = (starts == ends) & (offsets[:, 0] == offsets[:, 1])  # no token of the text is empty to the backend
         if is_split_into_words and (late := self._tokens_added_to_vocabulary()):
             words = (text[start:end] for start, end in zip(starts, ends))
             ids = np.array([late.get(word, known) for word, known in zip(words, ids.tolist())], dtype=np.int64)
@@ -405,7 +406,7 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         if return_attention_mask or (return_attention_mask is None and "attention_mask" in self.model_input_names):
             outputs["attention_mask"] = np.ones_like(ids), 0
         if return_special_tokens_mask:
-            outputs["special_tokens_mask"] = added, 1
+            outputs["special_tokens_mask"] = added.astype(np.int64), 1
         if return_offsets_mapping:
             outputs["offset_mapping"] = offsets, 0
         if "char_ids" in self.model_input_names:
@@ -414,7 +415,7 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             boundaries = {self.bos_token_id: "<bos>", self.eos_token_id: "<eos>"}
             for number, mark in boundaries.items():
                 char_ids[ids == number] = self._boundary(mark)
-            for place in (added * ~np.isin(ids, list(boundaries))).nonzero()[0]:
+            for place in (added & ~np.isin(ids, list(boundaries))).nonzero()[0]:
                 char_ids[place] = self.convert_words_to_char_ids([self._tokenizer.id_to_token(int(ids[place]))])
             outputs["char_ids"] = char_ids, 0
 
@@ -424,7 +425,7 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         for encoding, length, to in zip(encodings, lengths.tolist(), padded.tolist()):
             if length < to:
                 encoding.pad(to, direction=side, **padding)
-        data = {name: pad_rows(values, fill, lengths, padded, side) for name, (values, fill) in outputs.items()}
+        data = pad_rows(outputs, lengths, padded, side)
         if return_length:
             data["length"] = padded
         if return_overflowing_tokens:
@@ -618,22 +619,27 @@ def padded_lengths(lengths: np.ndarray, strategy: PaddingStrategy, max_length, m
     return np.maximum(lengths, to)
 
 
-def pad_rows(values: np.ndarray, fill: int, lengths: np.ndarray, padded: np.ndarray, side: str):
-    """Rows of flat values (all tokens, ...): one array (B, T, ...) where they are equally long, else a list."""
-    if len(set(padded.tolist())) > 1:
-        return [
-            pad_rows(row, fill, lengths[i : i + 1], padded[i : i + 1], side)[0]
-            for i, row in enumerate(np.split(values, lengths.cumsum()[:-1]))
-        ]
-    width = int(padded[0]) if len(padded) else 0
-    if (lengths == width).all():
-        return values.reshape(len(lengths), width, *values.shape[1:])
-    rows = np.zeros((len(lengths), width, *values.shape[1:]), dtype=np.int64)
-    if fill:
-        rows += fill
-    start = 0 if side == "right" else width - lengths[:, None]
-    columns = np.arange(width) - start  # (B, T) index of the token in its row
-    rows[(columns >= 0) & (columns < lengths[:, None])] = values
+def pad_rows(outputs: dict, lengths: np.ndarray, padded: np.ndarray, side: str) -> dict:
+    """Flat values (all tokens, ...) as rows: arrays (B, T, ...) where those are equally long, else lists of arrays.
+
+    Outputs are pairs of values and of what stands at padding.
+    """
+    starts = padded.cumsum() - padded + (0 if side == "right" else padded - lengths)  # (B,) of the rows' own tokens
+    tokens = int(lengths.sum())
+    places = np.arange(tokens) + np.repeat(starts - (lengths.cumsum() - lengths), lengths)  # (tokens,)
+    equal = len(set(padded.tolist())) <= 1
+    rows = {}
+    for name, (values, fill) in outputs.items():
+        if tokens < padded.sum():
+            flat_rows = np.zeros((padded.sum(), *values.shape[1:]), dtype=np.int64)
+            if fill:
+                flat_rows += fill
+            flat_rows[places] = values
+            values = flat_rows
+        if equal:
+            rows[name] = values.reshape(len(padded), padded.max(initial=0), *values.shape[1:])
+        else:
+            rows[name] = np.split(values, padded.cumsum()[:-1])
     return rows
 
 
