@@ -903,3 +903,19 @@ def test_threads_share_a_tokenizer():
     finally:
         sys.setswitchinterval(interval)
     assert wrong == []
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
+def test_files_that_are_cut_off_are_refused(tmp_path, name):
+    ElmoTokenizer(["cat", "dog"]).save_pretrained(tmp_path)
+    file = tmp_path / name
+    file.write_text(file.read_text()[:150])
+    with pytest.raises(OSError, match="cut off"):
+        ElmoTokenizer.from_pretrained(tmp_path)
+
+
+def test_a_folder_without_a_vocabulary_is_refused(tmp_path):
+    ElmoTokenizer(["cat", "dog"]).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(OSError, match=r"tokenizer\.json"):
+        ElmoTokenizer.from_pretrained(tmp_path)

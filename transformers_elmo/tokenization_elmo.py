@@ -7,6 +7,7 @@ alone. A word's characters are its UTF-8 bytes as in bilm-tf, or those of a char
 ELMoForManyLangs.
 """
 
+import json
 import os
 import re
 import threading
@@ -186,8 +187,20 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             self._first_mark, self._last_mark = self._last_mark, self._first_mark
 
     @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> "ElmoTokenizer":
+        try:
+            return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        except json.JSONDecodeError as error:
+            raise OSError(
+                f"The tokenizer of {pretrained_model_name_or_path} cannot be read ({error}): "
+                "a file is cut off or is not JSON. Download or save it again."
+            ) from error
+
+    @classmethod
     def convert_to_native_format(cls, trust_remote_code=False, **kwargs):
         """Hand the files to `__init__` as they are: it reads them itself, whoever loads the class."""
+        if kwargs.get("tokenizer_file") is None and kwargs.get("vocab_file") is None:
+            raise OSError(f"A tokenizer must have a file {' or '.join(cls.vocab_files_names.values())}, found neither.")
         return kwargs
 
     def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str]:
