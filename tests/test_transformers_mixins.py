@@ -1,0 +1,145 @@
+"""transformers' own test mixins on our classes: what every model, configuration and tokenizer of the library must pass.
+
+They are in the library's source package, not in the installed one:
+
+    pip download --no-deps --no-binary transformers transformers==5.22.2 && tar xzf transformers-5.22.2.tar.gz
+    TRANSFORMERS_SOURCE=transformers-5.22.2 make slow
+
+The source package lacks some modules that the mixins import; they are stood in for here.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+STAND_INS = {
+    "__init__.py": "",
+    "exporters/__init__.py": "",
+    "exporters/test_export.py": "class ExportTesterMixin: pass",
+    "generation/__init__.py": "",
+    "generation/test_utils.py": "class GenerationTesterMixin: pass",
+    "utils/__init__.py": "",
+    "utils/test_configuration_utils.py": """
+config_common_kwargs = {
+    "return_dict": False, "output_hidden_states": True, "output_attentions": True, "dtype": "float16",
+    "chunk_size_feed_forward": 5, "architectures": ["BertModel"], "id2label": {0: "label"},
+    "label2id": {"label": "0"}, "problem_type": "regression", "is_encoder_decoder": True,
+}
+""",
+    "fixtures/sample_text.txt": "A text of a few lines.\nIt is read by the tokenizers' tests.\n\nNothing more.\n",
+}
+
+MODELS = """
+import unittest
+
+import torch
+from transformers.models.auto import modeling_auto
+
+from transformers_elmo import ElmoConfig, ElmoForTokenClassification, ElmoModel
+
+from .test_configuration_common import ConfigTester
+from .test_modeling_common import ModelTesterMixin, ids_tensor
+
+# The mixins choose labels by the library's own list of names.
+modeling_auto.MODEL_MAPPING_NAMES["elmo"] = "ElmoModel"
+modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES["elmo"] = "ElmoForTokenClassification"
+
+
+class Tester:
+    batch_size, seq_length, hidden_size, num_hidden_layers, is_training = 13, 7, 32, 2, True
+
+    def __init__(self, inputs):
+        self.inputs = inputs
+
+    def get_config(self):
+        return ElmoConfig(
+            inputs=self.inputs, vocab_size=99, char_embedding_dim=4, char_filters=[[1, 4], [2, 8], [3, 8]],
+            lstm_dim=24, projection_dim=16, num_highway_layers=1, num_labels=3,
+        )
+
+    def prepare_config_and_inputs_for_common(self):
+        mask = torch.ones(self.batch_size, self.seq_length, dtype=torch.long)
+        mask[1, 4:] = mask[2, :2] = 0
+        inputs = {
+            "input_ids": ids_tensor([self.batch_size, self.seq_length], 99),
+            "char_ids": ids_tensor([self.batch_size, self.seq_length, 50], 261) + 1,
+            "attention_mask": mask,
+        }
+        return self.get_config(), inputs
+
+
+class CharacterModelTest(ModelTesterMixin, unittest.TestCase):
+    all_model_classes = (ElmoModel, ElmoForTokenClassification)
+    has_attentions = False
+    test_resize_embeddings = False  # there is no table of words
+    inputs = "characters"
+
+    def setUp(self):
+        self.model_tester = Tester(self.inputs)
+        self.config_tester = ConfigTester(
+            self, config_class=ElmoConfig, common_properties=["hidden_size", "num_hidden_layers"], lstm_dim=37
+        )
+
+    def test_config(self):
+        self.config_tester.run_common_tests()
+
+
+class WordModelTest(CharacterModelTest):
+    inputs, test_resize_embeddings = "words", True
+
+
+class WordAndCharacterModelTest(CharacterModelTest):
+    inputs, test_resize_embeddings = "words+characters", True
+"""
+
+TOKENIZERS = """
+import tempfile
+import unittest
+
+from transformers_elmo import ElmoTokenizer
+
+from .test_tokenization_common import TokenizerTesterMixin
+
+TEXTS = [
+    "This is a test. I was born in 92000, and this is false. Hello world! How are you doing? Lower low newer",
+    "Wonderful no inspiration example with subtoken. A first sentence, the second one, bos eos unk a b c d e f new",
+]
+FOLDER = tempfile.mkdtemp()
+ElmoTokenizer().train_new_from_iterator(TEXTS, vocab_size=200).save_pretrained(FOLDER)
+
+
+class TokenizerTest(TokenizerTesterMixin, unittest.TestCase):
+    from_pretrained_id = [FOLDER]
+    tokenizer_class = rust_tokenizer_class = ElmoTokenizer
+    test_slow_tokenizer = False
+
+    def get_input_output_texts(self, tokenizer):
+        return "This is a test", "This is a test"
+
+    @unittest.skip("asks for two dimensions of every tensor; char_ids have three")
+    def test_batch_encode_dynamic_overflowing(self):
+        pass
+"""
+
+
+@pytest.mark.slow
+def test_mixins(tmp_path):
+    source = os.environ.get("TRANSFORMERS_SOURCE")
+    if source is None:
+        pytest.skip("TRANSFORMERS_SOURCE does not name the unpacked source package of transformers")
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    for file in (Path(source) / "tests").glob("*.py"):
+        shutil.copy(file, tests)
+    for name, text in {**STAND_INS, "test_models.py": MODELS, "test_tokenizers.py": TOKENIZERS}.items():
+        (tests / name).parent.mkdir(exist_ok=True)
+        (tests / name).write_text(text)
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
+    command = [sys.executable, "-m", "unittest", "tests.test_models", "tests.test_tokenizers"]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-5000:]
+    assert "Ran " in result.stderr and "OK" in result.stderr
