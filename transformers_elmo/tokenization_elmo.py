@@ -188,6 +188,7 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> "ElmoTokenizer":
+        """As in transformers, with one sentence about a file that is cut off."""
         try:
             return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         except json.JSONDecodeError as error:
@@ -230,8 +231,8 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
 
         A word is cut to W - 2 characters, as the originals do; a cut byte sequence may end inside a character.
         """
-        ends = np.cumsum([len(word or "") for word in words], dtype=np.int64)
-        char_ids = self._spell("".join(word or "" for word in words), np.append(0, ends[:-1])[: len(ends)], ends)
+        ends = np.cumsum([0, *(len(word or "") for word in words)])
+        char_ids = self._spell("".join(word or "" for word in words), ends[:-1], ends[1:])
         boundaries = {self.bos_token: "<bos>", self.eos_token: "<eos>"}
         for row, word in enumerate(words):
             if word is None:
