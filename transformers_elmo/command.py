@@ -63,11 +63,13 @@ def positive(text: str) -> int:
 
 def load(checkpoint: str):
     """A checkpoint's model and tokenizer, quietly."""
+    import huggingface_hub.utils.logging
     from transformers import AutoConfig
     from transformers.utils import logging
 
     from . import ElmoModel, ElmoTokenizer
 
+    huggingface_hub.utils.logging.set_verbosity_error()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
