@@ -29,6 +29,9 @@ from .configuration_elmo import ElmoConfig
 # nothing is kept for a backward pass: both bound the memory, not the result.
 CONVOLUTION_WORDS = 256
 GATE_BYTES = 1 << 26
+# Products of at most so many rows are computed in parts.
+FEW_ROWS = 16
+PARTS = 8
 
 OF_BILM = re.compile(r"^(elmo\.)?(token_encoder|bilm)\.")  # names of weights that no head brings
 
@@ -178,6 +181,16 @@ class Packing:
         return cls(places, sentences, steps.tolist(), (forward.argsort(), backward.argsort()), (forward, backward))
 
 
+def add_product(sums: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """sums (n, b) += x (n, a) weight (a, b), in place"""
+    rows, size = x.shape
+    if rows > FEW_ROWS or size % PARTS or x.device.type != "cpu":
+        return sums.addmm_(x, weight)
+    # A CPU multiplies few rows one after the other, in one long sum. Shorter sums run side by side and round less.
+    parts = torch.bmm(x.view(rows, PARTS, -1).transpose(0, 1), weight.view(PARTS, size // PARTS, -1))  # (PARTS, n, b)
+    return sums.add_(parts.sum(0))
+
+
 class ProjectedLSTM(torch.autograd.Function):
     """One direction of one layer over packed words, with its gradient written out.
 
@@ -207,7 +220,7 @@ class ProjectedLSTM(torch.autograd.Function):
                     last += later
                 gates = torch.addmm(bias, x[first:last], input_weight)  # (n, 4H)
             gate = gates[start - first : start - first + rows]
-            gate.addmm_(h[:rows], recurrent_weight)
+            add_product(gate, h[:rows], recurrent_weight)
             gate[:, : 3 * cells].sigmoid_()
             gate[:, 3 * cells :].tanh_()
             i, f, o, j = gate.split(cells, 1)
@@ -216,7 +229,7 @@ class ProjectedLSTM(torch.autograd.Function):
                 c_now.clamp_(-cell_clip, cell_clip)
             out = torch.tanh(c_now).mul_(o)
             if projection is not None:
-                out = out @ projection
+                out = add_product(out.new_zeros(rows, outputs.shape[1]), out, projection)
                 if output_clip is not None:
                     out.clamp_(-output_clip, output_clip)
             h[:rows] = out
