@@ -30,6 +30,7 @@ OPTIONS = {
     "no lstm projection": {"projection_dim": None},
     "no projection at all": {"projection_dim": None, "lstm_dim": 12},
     "more outputs than cells": {"projection_dim": 9},
+    "sizes whose products are computed in parts": {"lstm_dim": 16, "projection_dim": 8},
     "one layer": {"num_hidden_layers": 1},
     "three layers": {"num_hidden_layers": 3},
     "no cell clip": {"cell_clip": None},
