@@ -100,4 +100,6 @@ def main(path: str, folder: str):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: train_tagger.py FILE FOLDER")
     main(*sys.argv[1:])
