@@ -426,10 +426,11 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         if "char_ids" in self.model_input_names:
             char_ids = self._spell(text, starts, ends)
             # Boundaries are not spelled; other tokens that were added are, but do not stand in the text.
-            boundaries = {self.bos_token_id: "<bos>", self.eos_token_id: "<eos>"}
-            for number, mark in boundaries.items():
+            spelled = added.copy()
+            for number, mark in ((self.bos_token_id, "<bos>"), (self.eos_token_id, "<eos>")):
                 char_ids[ids == number] = self._boundary(mark)
-            for place in (added & ~np.isin(ids, list(boundaries))).nonzero()[0]:
+                spelled &= ids != number
+            for place in spelled.nonzero()[0]:
                 char_ids[place] = self.convert_words_to_char_ids([self._tokenizer.id_to_token(int(ids[place]))])
             outputs["char_ids"] = char_ids, 0
 
