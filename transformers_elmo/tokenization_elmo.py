@@ -437,9 +437,7 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         padded = padded_lengths(lengths, padding_strategy, max_length, pad_to_multiple_of)  # (B,)
         side = padding_side or self.padding_side
         padding = {"pad_id": self.pad_token_id, "pad_type_id": self.pad_token_type_id, "pad_token": self.pad_token}
-        for encoding, length, to in zip(encodings, lengths.tolist(), padded.tolist()):
-            if length < to:
-                encoding.pad(to, direction=side, **padding)
+        encodings = PaddedEncodings(encodings, padded.tolist(), {"direction": side, **padding})
         data = pad_rows(outputs, lengths, padded, side)
         if return_length:
             data["length"] = padded
@@ -476,6 +474,27 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             char_ids = list(encoded_inputs["char_ids"])
             encoded_inputs["char_ids"] = char_ids + rows if on_right else rows + char_ids
         return encoded_inputs
+
+
+class PaddedEncodings(list):
+    """The backend's encodings, each padded when it is looked at: few are, and padding all of them takes time."""
+
+    def __init__(self, encodings: list, lengths: list[int], padding: dict):
+        super().__init__(encodings)
+        self.lengths, self.padding = lengths, padding
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return list(self)[index]
+        encoding = super().__getitem__(index)
+        encoding.pad(self.lengths[index], **self.padding)
+        return encoding
+
+    def __iter__(self):
+        return (self[index] for index in range(len(self)))
+
+    def __reduce__(self):
+        return list, (list(self),)
 
 
 def flat(encodings: list, name: str) -> np.ndarray:
