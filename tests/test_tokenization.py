@@ -924,8 +924,8 @@ def test_a_folder_without_a_vocabulary_is_refused(tmp_path):
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_encodings_are_as_long_as_the_tensors(side):
     batch = ElmoTokenizer()(["the cat sat", "", "on"], padding=True, padding_side=side, return_tensors="pt")
-    for copy in (batch, pickle.loads(pickle.dumps(batch))):
-        assert [len(encoding) for encoding in copy.encodings] == [5, 5, 5]
-        assert [encoding.attention_mask for encoding in copy.encodings[1:]] == batch["attention_mask"][1:].tolist()
+    for encoded in (batch, pickle.loads(pickle.dumps(batch))):
+        assert [len(encoding) for encoding in encoded.encodings] == [5, 5, 5]
+        assert [encoding.attention_mask for encoding in encoded.encodings[1:]] == batch["attention_mask"][1:].tolist()
         expected = [None, 0, None, None, None] if side == "right" else [None, None, None, 0, None]
-        assert copy.word_ids(2) == expected == copy[-1].word_ids
+        assert encoded.word_ids(2) == expected == encoded[-1].word_ids
