@@ -16,6 +16,7 @@ from transformers import BertConfig
 from conftest import randomise, tiny_config
 from transformers_elmo import ElmoForTokenClassification, ElmoModel, ElmoTokenizer
 from transformers_elmo.command import main
+from transformers_elmo.embedding import embed
 
 LINES = ["Don't stop, Mr. Smith!", "", "Any wörd 😀 will do .", "One"]
 
@@ -161,3 +162,15 @@ def test_ctrl_c_leaves_no_file(checkpoint, tmp_path):
     assert process.returncode == 130
     assert err.strip().splitlines()[-1] == "elmo: stopped" and "Traceback" not in err
     assert os.listdir(tmp_path) == ["text.txt"]
+
+
+@pytest.mark.parametrize("boundaries", [{"add_bos_token": False}, {"add_eos_token": False}])
+def test_embed_without_a_boundary_keeps_every_word(checkpoint, boundaries):
+    model, tokenizer = ElmoModel.from_pretrained(checkpoint), ElmoTokenizer(**boundaries)
+    embedded = list(embed(model, tokenizer, ["the cat sat", ["on", "it"], ""]))
+    assert [words for words, _ in embedded] == [["the", "cat", "sat"], ["on", "it"], []]
+    with torch.no_grad():
+        expected = model(**tokenizer("the cat sat", return_tensors="pt")).last_hidden_state[0]
+    expected = expected[:-1] if tokenizer.add_eos_token else expected[1:]
+    np.testing.assert_allclose(embedded[0][1], expected, atol=1e-6)
+    assert [len(vectors) for _, vectors in embedded] == [3, 2, 0]

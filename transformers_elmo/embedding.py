@@ -26,7 +26,11 @@ def embed(
     model.eval()
     for batch in batches(sentences, batch_size):
         words = [tokenizer.tokenize(sentence) if isinstance(sentence, str) else sentence for sentence in batch]
-        inputs = tokenizer(words, is_split_into_words=True, padding=True, return_tensors="pt").to(model.device)
+        inputs = tokenizer(
+            words, is_split_into_words=True, padding=True, return_special_tokens_mask=True, return_tensors="pt"
+        )
+        is_word = inputs.pop("special_tokens_mask").numpy() == 0  # (B, T): no boundary, no padding
+        inputs = inputs.to(model.device)
         with torch.inference_mode():
             outputs = model(**inputs, output_hidden_states=layer != "mix")
         if layer == "mix":
@@ -35,8 +39,8 @@ def embed(
             vectors = torch.stack(outputs.hidden_states, 1)
         else:
             vectors = outputs.hidden_states[0 if layer == "words" else -1]
-        for sentence, rows in zip(words, vectors.float().cpu().numpy()):
-            yield sentence, rows[..., 1 : len(sentence) + 1, :].copy()
+        for sentence, rows, kept in zip(words, vectors.float().cpu().numpy(), is_word):
+            yield sentence, rows[..., kept, :]
 
 
 def batches(items: Iterable, size: int) -> Iterator[list]:
