@@ -7,6 +7,15 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 
+import huggingface_hub.utils.logging
+from tqdm import tqdm
+from transformers import AutoConfig
+from transformers.utils import logging
+
+from .embedding import LAYERS, embed, write_npz
+from .modeling_elmo import ElmoModel
+from .tokenization_elmo import ElmoTokenizer
+
 
 class UserError(Exception):
     """What the user can mend, in one sentence."""
@@ -47,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     verb.add_argument("input", nargs="?", default="-", help="text file, a sentence a line; - for standard input")
     verb.add_argument("-o", "--output", required=True, help=".npz file to write")
     verb.add_argument("--words", action="store_true", help="lines are words already, separated by spaces")
-    verb.add_argument("--layer", default="mix", choices=["mix", "all", "words", "top"], help="default: %(default)s")
+    verb.add_argument("--layer", default="mix", choices=LAYERS, help="default: %(default)s")
     verb.add_argument("--batch-size", type=positive, default=32, help="sentences at once, default: %(default)s")
     verb.add_argument("--device", default="cpu", help="torch device, default: %(default)s")
     verb.set_defaults(run=run_embed)
@@ -63,12 +72,6 @@ def positive(text: str) -> int:
 
 def load(checkpoint: str):
     """A checkpoint's model and tokenizer, quietly."""
-    import huggingface_hub.utils.logging
-    from transformers import AutoConfig
-    from transformers.utils import logging
-
-    from . import ElmoModel, ElmoTokenizer
-
     huggingface_hub.utils.logging.set_verbosity_error()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -132,10 +135,6 @@ def info(arguments: argparse.Namespace) -> int:
 
 
 def run_embed(arguments: argparse.Namespace) -> int:
-    from tqdm import tqdm
-
-    from .embedding import embed, write_npz
-
     if not arguments.output.endswith(".npz"):
         raise UserError(f"--output must name an .npz file, got {arguments.output}.")
     folder = os.path.dirname(arguments.output) or "."

@@ -516,7 +516,7 @@ def word_spans(encodings: list, owners, samples: list[tuple], is_split_into_word
     if len(texts) > len(samples):  # pairs
         sequences = chain.from_iterable(encoding.sequence_ids for encoding in encodings)
         owner = 2 * owner + np.fromiter((sequence or 0 for sequence in sequences), np.int64, tokens)
-    places = np.append(0, np.cumsum([len(text) for text in texts], dtype=np.int64))  # of texts, in characters or words
+    places = np.cumsum([0, *map(len, texts)], dtype=np.int64)  # of texts, in characters or words
     if not is_split_into_words:
         start = places[owner]
         return "".join(texts), start + offsets[:, 0], start + offsets[:, 1], offsets
@@ -614,23 +614,26 @@ def encode_samples(
 
     def encode(samples):
         inputs = [sample if len(sample) == 2 else sample[0] for sample in samples]
-        return backend.encode_batch(inputs, add_special_tokens=add_special_tokens, is_pretokenized=is_split_into_words)
+        try:
+            return backend.encode_batch(
+                inputs, add_special_tokens=add_special_tokens, is_pretokenized=is_split_into_words
+            )
+        except BaseException as error:
+            if type(error).__name__ == "PanicException":  # the regular expression's own limit; not an Exception
+                raise ValueError("A text must have a space every few million characters, got a longer word.") from None
+            raise
 
     def replaced(part):
         if isinstance(part, list):
             return [SURROGATE.sub(REPLACEMENT, word) or REPLACEMENT for word in part]
         return SURROGATE.sub(REPLACEMENT, part)
 
-    try:
-        if is_split_into_words and any("" in words for sample in samples for words in sample):
-            raise TypeError("an empty word")
-        return encode(samples)
-    except TypeError:
-        return encode([tuple(replaced(part) for part in sample) for sample in samples])
-    except BaseException as error:
-        if type(error).__name__ == "PanicException":  # the regular expression's own limit; not an Exception
-            raise ValueError("A text must have a space every few million characters, got a longer word.") from None
-        raise
+    if not (is_split_into_words and any("" in words for sample in samples for words in sample)):
+        try:
+            return encode(samples)
+        except TypeError:  # of lone surrogates
+            pass
+    return encode([tuple(replaced(part) for part in sample) for sample in samples])
 
 
 def set_truncation(backend: Tokenizer, strategy: TruncationStrategy, max_length, stride: int, side: str):
