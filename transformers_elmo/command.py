@@ -6,14 +6,20 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
+from pathlib import Path
 
 import huggingface_hub.utils.logging
 from tqdm import tqdm
 from transformers import AutoConfig
 from transformers.utils import logging
 
+from .convert_scripts.convert import convert
+from .convert_scripts.export import export_bilm
+from .convert_scripts.push import check_access, push
+from .convert_scripts.releases import RELEASES, download_release, find_release
+from .convert_scripts.sources import Given
 from .embedding import LAYERS, embed, write_npz
-from .modeling_elmo import ElmoModel
+from .modeling_elmo import ElmoForPreTraining, ElmoModel
 from .tokenization_elmo import ElmoTokenizer
 
 
@@ -60,7 +66,52 @@ def parser() -> argparse.ArgumentParser:
     verb.add_argument("--batch-size", type=positive, default=32, help="sentences at once, default: %(default)s")
     verb.add_argument("--device", default="cpu", help="torch device, default: %(default)s")
     verb.set_defaults(run=run_embed)
+
+    verb = verbs.add_parser(
+        "convert",
+        help="turn a released ELMo into a checkpoint",
+        description="Turn a released ELMo into a checkpoint that transformers loads. What SOURCE is, is found out: "
+        "bilm-tf or AllenNLP weights (options.json and .hdf5), a training checkpoint of bilm-tf, a folder of "
+        "ELMoForManyLangs, a model.tar.gz of AllenNLP, a TensorFlow Hub module; as folder, file or zip. The result is "
+        "compared with its source before it is written.",
+    )
+    verb.add_argument("source", nargs="?", type=Path, help="file or folder")
+    verb.add_argument("-o", "--output", type=Path, help="folder to make")
+    verb.add_argument("--name", help="a known release, downloaded, instead of SOURCE")
+    verb.add_argument("--list", action="store_true", help="show the known releases")
+    verb.add_argument("--options", type=Path, help="options.json, if it does not lie beside the weights")
+    verb.add_argument("--vocab", type=Path, help="vocab.txt, if it does not lie beside the weights")
+    verb.add_argument("--softmax", type=Path, help="hdf5 file of the softmax, if it does not lie beside the weights")
+    verb.add_argument("--language", help="for the model card, as in en or pt")
+    verb.add_argument("--license", help="for the model card, as in apache-2.0")
+    verb.add_argument("--push-to-hub", metavar="REPO", help="push the result to this repository on the Hub")
+    add_push_arguments(verb)
+    verb.set_defaults(run=run_convert)
+
+    verb = verbs.add_parser(
+        "export",
+        help="write a checkpoint in another format",
+        description="Write a checkpoint as options.json and .hdf5 files that bilm-tf and AllenNLP read.",
+    )
+    verb.add_argument("checkpoint", help="folder or name on the Hub")
+    verb.add_argument("--format", choices=["bilm"], default="bilm", help="default: %(default)s")
+    verb.add_argument("-o", "--output", type=Path, required=True, help="folder to make")
+    verb.set_defaults(run=run_export)
+
+    verb = verbs.add_parser(
+        "push", help="push a checkpoint to the Hub", description="Push the folder of a checkpoint to the Hub."
+    )
+    verb.add_argument("folder", type=Path, help="folder of a checkpoint")
+    verb.add_argument("repo", help="repository on the Hub, as in me/my-elmo; made if there is none")
+    add_push_arguments(verb)
+    verb.set_defaults(run=run_push)
     return top
+
+
+def add_push_arguments(verb: argparse.ArgumentParser):
+    verb.add_argument("--private", action="store_true", help="make a private repository")
+    verb.add_argument("--revision", help="branch to push to, default: main")
+    verb.add_argument("--message", help="commit message")
 
 
 def positive(text: str) -> int:
@@ -70,16 +121,23 @@ def positive(text: str) -> int:
     return number
 
 
-def load(checkpoint: str):
-    """A checkpoint's model and tokenizer, quietly."""
+def quiet():
+    """What transformers would say of its own is not for the terminal."""
     huggingface_hub.utils.logging.set_verbosity_error()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+
+
+def load(checkpoint: str, with_softmax: bool = False):
+    """A checkpoint's model and tokenizer, quietly; as a language model where it is one and that is asked for."""
+    quiet()
     try:
         config = AutoConfig.from_pretrained(checkpoint)
         if config.model_type != "elmo":
             raise UserError(f"{checkpoint} must be an ELMo checkpoint, it is of type {config.model_type}.")
-        model, report = ElmoModel.from_pretrained(checkpoint, config=config, output_loading_info=True)
+        has_softmax = config.architectures == ["ElmoForPreTraining"]
+        model_class = ElmoForPreTraining if has_softmax and with_softmax else ElmoModel
+        model, report = model_class.from_pretrained(checkpoint, config=config, output_loading_info=True)
         if report["missing_keys"]:
             raise UserError(
                 f"{checkpoint} must hold the weights of an ELMo model, it lacks {min(report['missing_keys'])}."
@@ -151,6 +209,48 @@ def run_embed(arguments: argparse.Namespace) -> int:
     number, words = write_npz(arguments.output, bar)
     print(f"{number:,} sentences, {words:,} words: {arguments.output}")
     return 0
+
+
+def run_convert(arguments: argparse.Namespace) -> int:
+    if arguments.list:
+        for release in RELEASES.values():
+            print(f"{release.name:<28} {release.description}")
+        return 0
+    if (arguments.source is None) == (arguments.name is None):
+        raise UserError("convert takes a SOURCE or the --name of a release, and not both; see elmo convert --list.")
+    if arguments.output is None:
+        raise UserError("convert needs the folder to make: --output DIR.")
+    quiet()
+    if arguments.push_to_hub:
+        check_access(arguments.push_to_hub)
+    source, language, license, title = arguments.source, arguments.language, arguments.license, None
+    if arguments.name is not None:
+        release = find_release(arguments.name)
+        source = download_release(release, Path(huggingface_hub.constants.HF_HOME) / "elmo")
+        language, license = language or release.language, license or release.license
+        title = f"ELMo {release.name}"
+    given = Given(arguments.options, arguments.vocab, arguments.softmax)
+    convert(source, arguments.output, given, language, license, title)
+    if arguments.push_to_hub:
+        push_folder(arguments.output, arguments.push_to_hub, arguments)
+    return 0
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    model, tokenizer = load(arguments.checkpoint, with_softmax=True)
+    export_bilm(model, tokenizer, arguments.output)
+    return 0
+
+
+def run_push(arguments: argparse.Namespace) -> int:
+    quiet()
+    push_folder(arguments.folder, arguments.repo, arguments)
+    return 0
+
+
+def push_folder(folder: Path, repo: str, arguments: argparse.Namespace):
+    address = push(folder, repo, arguments.private, arguments.revision, arguments.message)
+    print(f"pushed       {address}")
 
 
 def read_lines(path: str) -> Iterator[str]:

@@ -21,6 +21,7 @@ MIXES = ("learned", "top", "fixed")
 AUTO_MAP = {
     "AutoConfig": "configuration_elmo.ElmoConfig",
     "AutoModel": "modeling_elmo.ElmoModel",
+    "AutoModelForPreTraining": "modeling_elmo.ElmoForPreTraining",
     "AutoModelForTokenClassification": "modeling_elmo.ElmoForTokenClassification",
 }
 

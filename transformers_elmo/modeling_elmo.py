@@ -418,6 +418,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
     base_model_prefix = "elmo"
     supports_gradient_checkpointing = True
     _no_split_modules = ["ElmoTokenEncoder", "ElmoLSTM"]
+    _keys_to_ignore_on_load_unexpected = [r"^softmax\."]  # a language model's, where it is not asked for
+    trains_bilm = False  # heads leave the biLM as it is, unless the configuration says otherwise
 
     @classmethod
     def from_pretrained(
@@ -451,7 +453,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         if wrong:
             shown = "; ".join(sorted(wrong)[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
             raise RuntimeError(f"The weights of {pretrained_model_name_or_path} contradict its configuration: {shown}.")
-        if model.base_model is not model:
+        if model.base_model is not model and not model.trains_bilm:
             model.freeze_bilm(model.config.freeze_bilm)
         for parameter in model.parameters():
             # Weights lie in the mapped file wherever they fell. A product rounds by the alignment of its operands, so
@@ -666,6 +668,58 @@ class ElmoModel(ElmoPreTrainedModel):
             raise ValueError(f"The state of {batch} sentences must have the shapes {expected}, got {got}.")
 
 
+@dataclass
+class ElmoForPreTrainingOutput(ModelOutput):
+    """
+    Args:
+        forward_logits (`torch.FloatTensor` of shape `(B, T, vocab_size)`): scores of the word after each word, by its
+            id; minus infinity for padding, which no word is.
+        backward_logits (`torch.FloatTensor` of shape `(B, T, vocab_size)`): scores of the word before each word.
+        hidden_states, state: as in `ElmoModelOutput`.
+    """
+
+    forward_logits: torch.FloatTensor | None = None
+    backward_logits: torch.FloatTensor | None = None
+    hidden_states: tuple[torch.FloatTensor | None, ...] | None = None
+    state: BiLMState | None = None
+
+
+class ElmoForPreTraining(ElmoPreTrainedModel):
+    """The two language models: what comes next in each direction, by one softmax that both share."""
+
+    trains_bilm = True
+
+    def __init__(self, config: ElmoConfig):
+        super().__init__(config)
+        self.elmo = ElmoModel(config)
+        self.softmax = nn.Linear(config.output_dim, config.vocab_size - 1)  # row r is the word with id r + 1
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        char_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        state: BiLMState | None = None,
+        output_state: bool = False,
+        output_hidden_states: bool | None = None,
+    ) -> ElmoForPreTrainingOutput:
+        r"""
+        Args: those of `ElmoModel`.
+        """
+        outputs = self.elmo(input_ids, char_ids, attention_mask, state, output_state, output_hidden_states=True)
+        forward, backward = [
+            F.pad(self.softmax(half), (1, 0), value=-torch.inf) for half in outputs.hidden_states[-1].chunk(2, -1)
+        ]  # (B, T, vocab_size)
+        return ElmoForPreTrainingOutput(
+            forward_logits=forward,
+            backward_logits=backward,
+            hidden_states=outputs.hidden_states if output_hidden_states else None,
+            state=outputs.state,
+        )
+
+
 class ElmoForTokenClassification(ElmoPreTrainedModel):
     """A label for each word: the ELMo vectors, dropout and a linear layer.
 
@@ -706,6 +760,7 @@ class ElmoForTokenClassification(ElmoPreTrainedModel):
 
 
 ElmoModel.register_for_auto_class("AutoModel")
+ElmoForPreTraining.register_for_auto_class("AutoModelForPreTraining")
 ElmoForTokenClassification.register_for_auto_class("AutoModelForTokenClassification")
 
-__all__ = ["ElmoForTokenClassification", "ElmoModel", "ElmoPreTrainedModel"]
+__all__ = ["ElmoForPreTraining", "ElmoForTokenClassification", "ElmoModel", "ElmoPreTrainedModel"]

@@ -1,0 +1,158 @@
+# Copyright 2026 The transformers-elmo authors.
+# Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
+"""The README.md of a checkpoint on the Hub: what it is, where it comes from, how exact it is, how it is used."""
+
+import re
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+from huggingface_hub import ModelCardData
+
+from ..configuration_elmo import ElmoConfig
+from .verification import TOLERANCE, Parity
+
+TEMPLATE = """\
+---
+{metadata}
+---
+
+# {title}
+
+{what}, for [transformers](https://github.com/huggingface/transformers): {hidden_size} numbers for each word of a
+sentence, from {inputs}.
+
+## Usage
+
+```python
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{name}", trust_remote_code=True)
+model = AutoModel.from_pretrained("{name}", trust_remote_code=True)
+
+sentences = [["The", "bank", "of", "the", "river"], ["Any", "wörd", "will", "do"]]
+inputs = tokenizer(sentences, is_split_into_words=True, padding=True, return_tensors="pt")
+with torch.no_grad():
+    outputs = model(**inputs, output_hidden_states=True)
+
+print(outputs.last_hidden_state.shape)  # (2, 7, {hidden_size}): the mix, with a vector for each boundary of a sentence
+print(len(outputs.hidden_states))  # {layers}: words without context, then {lstm_layers}
+```
+
+The code comes with the checkpoint (`trust_remote_code=True`); with
+[transformers-elmo](https://pypi.org/project/transformers-elmo/) installed and imported, its code is used and the
+argument is not needed.
+
+## Sizes
+
+| | |
+|---|---|
+{sizes}
+"""
+
+SOURCE = """
+## Source
+
+Converted by transformers-elmo {version} from {format}:
+
+| file | bytes | SHA-256 |
+|---|---|---|
+{files}
+{notes}
+## Parity
+
+Computed from the source's own arrays in plain numpy (float64), and by this checkpoint in a fresh process (float32), for
+{words} words of {sentences} sentences, among them unknown words, rare characters and words that are too long. The
+conversion stops at {tolerance:g}.
+
+| | largest number | largest difference |
+|---|---|---|
+{parity}
+"""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a checkpoint comes from and how near it is to it."""
+
+    format: str
+    files: list[tuple[str, int, str]]  # name, bytes, SHA-256
+    parity: list[Parity]
+    sentences: int
+    words: int
+    notes: list[str] = field(default_factory=list)
+
+
+def model_card(
+    config: ElmoConfig,
+    name: str,
+    parameters: int,
+    language: str | None = None,
+    license: str | None = None,
+    title: str | None = None,
+    provenance: Provenance | None = None,
+) -> str:
+    """The text of README.md. `name` is what the usage loads: a folder, or a repository on the Hub."""
+    tagger = (config.architectures or [""])[0] == "ElmoForTokenClassification"
+    metadata = ModelCardData(
+        language=language,
+        license=license,
+        library_name="transformers",
+        tags=["elmo", "bilm", "contextual-word-embeddings", "feature-extraction"],
+        pipeline_tag="token-classification" if tagger else "feature-extraction",
+    )
+    layers = [f"LSTM {layer}" for layer in range(1, config.num_hidden_layers + 1)]
+    inputs = {
+        "characters": "its characters, so that any word has some",
+        "words": "its id in a vocabulary",
+        "words+characters": "its characters and its id in a vocabulary",
+    }
+    text = TEMPLATE.format(
+        metadata=metadata.to_yaml(),
+        title=title or Path(name).name,
+        what="ELMo ([Peters et al. 2018](https://arxiv.org/abs/1802.05365))",
+        hidden_size=config.hidden_size,
+        inputs=inputs[config.inputs],
+        name=name,
+        layers=config.num_hidden_layers + 1,
+        lstm_layers=" and ".join(layers),
+        sizes=table(sizes(config, parameters)),
+    )
+    if provenance is not None:
+        text += SOURCE.format(
+            version=version("transformers-elmo"),
+            format=provenance.format,
+            files=table((f"`{file}`", f"{size:,}", f"`{digest}`") for file, size, digest in provenance.files),
+            notes="".join(f"\n- {note}" for note in provenance.notes) + ("\n" if provenance.notes else ""),
+            words=provenance.words,
+            sentences=provenance.sentences,
+            tolerance=TOLERANCE,
+            parity=table((row.name, f"{row.largest:.2f}", f"{row.difference:.1e}") for row in provenance.parity),
+        )
+    return text
+
+
+def sizes(config: ElmoConfig, parameters: int) -> list[tuple[str, str]]:
+    rows = [("parameters", f"{parameters:,}")]
+    if "characters" in config.inputs:
+        filters = " ".join(f"{width}x{number}" for width, number in config.char_filters)
+        rows += [
+            ("characters", f"{config.char_vocab_size - 1}, {config.max_characters_per_token} to a word"),
+            ("filters", f"{filters}, {config.num_highway_layers} highway layers"),
+        ]
+    if "words" in config.inputs:
+        rows.append(("words", f"{config.vocab_size - 1:,}"))
+    rows.append(("LSTM", f"{config.num_hidden_layers} layers x 2 directions x {config.lstm_dim} cells"))
+    if config.projection_dim is not None:
+        rows.append(("projection", f"{config.projection_dim}"))
+    return rows
+
+
+def table(rows) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def renamed(card: str, name: str) -> str:
+    """The card with usage that loads `name`."""
+    return re.sub(r'(from_pretrained\()"[^"]*"', lambda found: f'{found[1]}"{name}"', card)

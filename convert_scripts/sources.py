@@ -1,0 +1,582 @@
+# Copyright 2026 The transformers-elmo authors.
+# Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
+"""Released ELMos: finds out what a file or folder is, and what it is made of."""
+
+import re
+import tarfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ..configuration_elmo import ElmoConfig
+from ..tokenization_elmo import ElmoTokenizer
+from . import numpy_elmo, weight_names
+from .reading import (
+    Stored,
+    checkpoint_arrays,
+    hdf5_arrays,
+    one_line,
+    pickled_arrays,
+    read_dictionary,
+    read_json,
+    read_vocabulary,
+    unpack_tar,
+    unpack_zip,
+)
+from .weight_names import NameTable
+
+# What every released bilm-tf model has beside its sizes, for sources that bring weights without their options.
+USUAL_LSTM = {"cell_clip": 3, "proj_clip": 3, "use_skip_connections": True}
+USUAL_CNN = {"activation": "relu", "max_characters_per_token": 50}
+# Of ELMoForManyLangs' second json, which the released archives name but do not all hold.
+MANY_LANGS_CONFIGS = {
+    "cnn_50_100_512_4096_sample.json": {
+        "encoder": {
+            "name": "elmo",
+            "projection_dim": 512,
+            "cell_clip": 3,
+            "proj_clip": 3,
+            "dim": 4096,
+            "n_layers": 2,
+        },
+        "token_embedder": {
+            "name": "cnn",
+            "activation": "relu",
+            "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+            "n_highway": 2,
+            "word_dim": 100,
+            "char_dim": 50,
+            "max_characters_per_token": 50,
+        },
+        "dropout": 0.1,
+    }
+}
+
+
+@dataclass
+class Source:
+    """A released ELMo: its arrays by the names of their format, and all that is needed to use them."""
+
+    format: str
+    files: list[Path]
+    config: ElmoConfig
+    table: NameTable
+    arrays: dict[str, Stored]
+    tokenizer: ElmoTokenizer
+    layers: Callable[[list[list[str]]], list[np.ndarray]]  # in plain numpy, from the arrays: (L + 1, T, 2P) of each
+    notes: list[str] = field(default_factory=list)  # what a user should know of it
+
+    def read(self, name: str) -> np.ndarray:
+        """An array for the plain numpy computation."""
+        return self.arrays[name].read().astype(np.float64)
+
+    def array_of(self, ours: str) -> np.ndarray | None:
+        """The array for one of our parameters as it is, None where the source has none."""
+        theirs = next((name for name in self.arrays if self.table.to_ours(name)[0] == (ours,)), None)
+        return None if theirs is None else self.arrays[theirs].read()
+
+
+@dataclass(frozen=True)
+class Given:
+    """Files that the user names because the source does not hold them."""
+
+    options: Path | None = None
+    vocab: Path | None = None
+    softmax: Path | None = None
+
+
+def open_source(path: Path, given: Given, scratch: Path) -> Source:
+    """What is at `path`: a file, a folder or the common beginning of a TensorFlow checkpoint's names.
+
+    Archives are unpacked into the folder `scratch`.
+    """
+    if path.is_dir():
+        return open_folder(path, given, scratch)
+    if not path.exists():
+        if path.with_name(path.name + ".index").is_file():
+            return open_checkpoint(path, given)
+        raise FileNotFoundError(f"{path} must be a file or folder with a released ELMo; it does not exist.")
+    if zipfile.is_zipfile(path) and path.suffix != ".pkl":
+        return open_folder(unpack_zip(path, scratch), given, scratch)
+    if tarfile.is_tarfile(path):
+        return open_archive(unpack_tar(path, scratch), given, path)
+    if checkpoint := re.fullmatch(r"(.+)\.(index|meta|data-\d+-of-\d+)", path.name):
+        return open_checkpoint(path.with_name(checkpoint[1]), given)
+    if path.suffix in (".hdf5", ".h5"):
+        return open_bilm(path.parent, given, path)
+    raise ValueError(
+        f"{path} must be a released ELMo: an .hdf5 file of bilm-tf, a .zip, a model.tar.gz of AllenNLP, a TensorFlow "
+        "checkpoint, or a folder that holds one. It is none of them, or it is cut off."
+    )
+
+
+def open_folder(folder: Path, given: Given, scratch: Path) -> Source:
+    names = {path.name for path in folder.iterdir()}
+    checkpoints = checkpoints_in(folder)
+    weights = hdf5_weights_in(folder)
+    found = {
+        "ELMoForManyLangs": {"encoder.pkl", "token_embedder.pkl"} & names and folder,
+        "an unpacked AllenNLP archive": "weights.th" in names and folder,
+        "an AllenNLP archive": "model.tar.gz" in names and folder / "model.tar.gz",
+        "a TF-Hub module": {"saved_model.pb", "tfhub_module.pb"} & names and folder,
+        "a TensorFlow checkpoint": checkpoints and checkpoints[-1],
+        "bilm-tf weights": weights and weights[0],
+    }
+    found = {kind: path for kind, path in found.items() if path}
+    if len(found) > 1 or len(weights) > 1:
+        several = [path.name for path in weights] if len(weights) > 1 else list(found)
+        raise ValueError(
+            f"{folder} must hold one ELMo; it holds {' and '.join(several)}: give the path of the file that you mean."
+        )
+    for kind, path in found.items():
+        if kind == "ELMoForManyLangs":
+            return open_many_langs(path)
+        if kind == "an unpacked AllenNLP archive":
+            return open_archive(path, given, path)
+        if kind == "an AllenNLP archive":
+            return open_source(path, given, scratch)
+        if kind == "a TF-Hub module":
+            return open_tf_hub(path)
+        return open_checkpoint(path, given) if kind == "a TensorFlow checkpoint" else open_bilm(folder, given, path)
+    if "config.json" in names and read_json(folder / "config.json").get("model_type") == "elmo":
+        raise ValueError(f"{folder} must be an ELMo of another format; it is a Hugging Face checkpoint already.")
+    inside = [path for path in folder.iterdir() if path.is_dir() or path.suffix == ".zip"]
+    if len(inside) == 1:  # an archive's only folder
+        return open_source(inside[0], given, scratch)
+    raise ValueError(
+        f"{folder} must hold a released ELMo: options.json with an .hdf5 file or a TensorFlow checkpoint, "
+        f"encoder.pkl with token_embedder.pkl, or a model.tar.gz; it holds {', '.join(sorted(names)[:8]) or 'nothing'}."
+    )
+
+
+def find(folder: Path, pattern: str, given: Path | None, flag: str, exact: str) -> Path | None:
+    """The one file of a kind in a folder, or the one that the user gave."""
+    if given is not None:
+        if not given.is_file():
+            raise FileNotFoundError(f"{flag} must name a file; {given} is none.")
+        return given
+    if (folder / exact).is_file():
+        return folder / exact
+    found = sorted(path for path in folder.glob(pattern) if path.is_file())
+    if len(found) > 1:
+        raise ValueError(
+            f"{folder} must hold one {exact}; it holds {', '.join(p.name for p in found)}: choose by {flag}."
+        )
+    return found[0] if found else None
+
+
+# bilm-tf
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """Checkpoints of bilm-tf's training, the last one last."""
+    steps = {}
+    for path in folder.glob("*.index"):
+        if step := re.fullmatch(r"(.*?ckpt.*?)(?:-(\d+))?\.index", path.name):
+            steps[folder / step[1] if step[2] is None else folder / f"{step[1]}-{step[2]}"] = int(step[2] or 0)
+    return sorted(steps, key=steps.get)
+
+
+def hdf5_weights_in(folder: Path) -> list[Path]:
+    """The hdf5 files that hold a biLM, among others that hold vectors or a softmax."""
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".hdf5", ".h5"))
+    return [path for path in files if any(name.startswith("RNN_") for name in hdf5_arrays(path))]
+
+
+def dumped_name(name: str) -> str:
+    """A variable's name in the hdf5 files of bilm-tf's `dump_weights`; one layer is named as the first of several."""
+    for pattern, replacement in (
+        (r"^(lm|bilm)/", ""),
+        (r"/rnn/multi_rnn_cell/cell_", "/RNN/MultiRNNCell/Cell"),
+        (r"/rnn/lstm_cell/", "/LSTMCell/"),
+        (r"/lstm_cell/", "/LSTMCell/"),
+        (r"/LSTMCell/projection/kernel$", "/LSTMCell/W_P_0"),
+        (r"/LSTMCell/kernel$", "/LSTMCell/W_0"),
+        (r"/LSTMCell/bias$", "/LSTMCell/B"),
+        (r"^(RNN_[01])(/RNN)?/LSTMCell/", r"\1/RNN/MultiRNNCell/Cell0/LSTMCell/"),
+    ):
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def bilm_source(
+    format: str,
+    table: NameTable,
+    arrays: dict[str, Stored],
+    options: dict,
+    options_file: Path,
+    vocabulary_file: Path | None,
+) -> Source:
+    """A biLM of bilm-tf in any of the formats that keep its names."""
+    dumped = {dumped_name(name): stored for name, stored in arrays.items()}
+    fields = {}
+    if "char_embed" in dumped:
+        fields["char_vocab_size"] = dumped["char_embed"].shape[0] + 1  # whatever n_characters says: 261 or 262
+    words, notes = None, []
+    if vocabulary_file is not None:
+        words = read_vocabulary(vocabulary_file)
+        replaced = sum(word.startswith("<line ") for word in words)
+        if replaced:
+            notes.append(
+                f"{replaced} lines of {vocabulary_file.name} are empty or repeated further down; the last counts."
+            )
+        fields["vocab_size"] = len(words) + 1
+    for name in ("embedding", "softmax/W"):
+        if name in dumped:
+            rows, file = dumped[name].shape[0], dumped[name].file
+            fields["vocab_size"] = rows + 1
+            for what, number in (
+                (f"n_tokens_vocab in {options_file}", options.get("n_tokens_vocab")),
+                (f"the number of words in {vocabulary_file}", None if words is None else len(words)),
+            ):
+                if number not in (None, rows):
+                    raise ValueError(f"{what} must be {rows:,}, the rows of {name} in {file}; it is {number:,}.")
+            missing = [] if words is None else [word for word in ("<S>", "</S>", "<UNK>") if word not in words]
+            if missing:
+                raise ValueError(f"{vocabulary_file} must hold <S>, </S> and <UNK>; it lacks {', '.join(missing)}.")
+            if words is None and name == "embedding":
+                raise FileNotFoundError(f"{file} holds a model of words and needs its vocab.txt: name it by --vocab.")
+            if words is None:
+                notes.append("The softmax has no vocabulary: give vocab.txt by --vocab to know whose its rows are.")
+    config = bilm_config(options, options_file, **fields)
+    tokenizer = ElmoTokenizer(
+        vocab=words,
+        max_characters_per_token=config.max_characters_per_token,
+        pad_token=next(token for token in ("<PAD>", "<pad>", "<padding>", "\u2400") if token not in (words or ())),
+    )
+    config.bos_token_id, config.eos_token_id = tokenizer.bos_token_id, tokenizer.eos_token_id
+    numbers = None if words is None else {word: number for number, word in enumerate(words)}
+    return Source(
+        format=format,
+        files=used_files(arrays, options_file, vocabulary_file),
+        config=config,
+        table=table,
+        arrays=arrays,
+        tokenizer=tokenizer,
+        layers=numpy_elmo.BilmTf(options, lambda name: dumped[name].read().astype(np.float64), numbers),
+        notes=notes,
+    )
+
+
+def used_files(arrays: dict[str, Stored], *others: Path | None) -> list[Path]:
+    return [*dict.fromkeys(stored.file for stored in arrays.values()), *(path for path in others if path is not None)]
+
+
+def bilm_config(options: dict, options_file: Path, **fields) -> ElmoConfig:
+    try:
+        return ElmoConfig.from_bilm_options(options, **fields)
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise ValueError(f"{options_file} must hold the options of a bilm-tf model: {one_line(error)}") from error
+
+
+def open_bilm(folder: Path, given: Given, weights: Path) -> Source:
+    """options.json and the weights that bilm-tf's `dump_weights` writes and AllenNLP reads."""
+    arrays = hdf5_arrays(weights)
+    if not any(name.startswith("RNN_") for name in arrays):
+        shown = ", ".join(sorted(arrays)[:3]) or "nothing"
+        raise ValueError(f"{weights} must hold a biLM, datasets RNN_0/… and RNN_1/…; it holds {shown}.")
+    # The released files are elmo_2x1024_128_2048cnn_1xhighway_weights.hdf5 and …_options.json.
+    beside = weights.with_name(re.sub(r"weights\.(hdf5|h5)$", "options.json", weights.name))
+    options_file = given.options or (beside if beside.is_file() else None)
+    options_file = find(folder, "*options*.json", options_file, "--options", "options.json")
+    if options_file is None:
+        raise FileNotFoundError(f"{weights} needs its options.json, and {folder} holds none: name it by --options.")
+    softmax = [given.softmax] if given.softmax else []
+    if not softmax:
+        others = [path for path in folder.iterdir() if path.suffix in (".hdf5", ".h5") and path != weights]
+        softmax = [path for path in others if "softmax/W" in hdf5_arrays(path)]
+        if len(softmax) > 1:
+            shown = ", ".join(sorted(path.name for path in softmax))
+            raise ValueError(f"{folder} must hold one softmax; it holds {shown}: choose by --softmax.")
+    for path in softmax:
+        found = hdf5_arrays(path)
+        if "softmax/W" not in found:
+            raise ValueError(f"{path} must hold the datasets softmax/W and softmax/b; it holds {', '.join(found)}.")
+        arrays |= found
+    vocabulary_file = find(folder, "*vocab*.txt", given.vocab, "--vocab", "vocab.txt")
+    options = read_json(options_file)
+    return bilm_source("bilm-tf weights (hdf5)", weight_names.BILM, arrays, options, options_file, vocabulary_file)
+
+
+def open_checkpoint(prefix: Path, given: Given) -> Source:
+    """A checkpoint of bilm-tf's training, its softmax included."""
+    folder = prefix.parent
+    arrays = checkpoint_arrays(prefix)
+    if not any(name.startswith("lm/") for name in arrays):
+        shown = ", ".join(sorted(arrays)[:3]) or "nothing"
+        raise ValueError(f"{prefix} must be a checkpoint of bilm-tf, with variables lm/…; it holds {shown}.")
+    options_file = find(folder, "*options*.json", given.options, "--options", "options.json")
+    if options_file is None:
+        raise FileNotFoundError(f"{prefix} needs its options.json, and {folder} holds none: name it by --options.")
+    options = read_json(options_file)
+    if "lm/softmax/b" in arrays and "lm/softmax/W" not in arrays and options.get("share_embedding_softmax"):
+        arrays["lm/softmax/W"] = arrays["lm/embedding"]
+    vocabulary_file = find(folder, "*vocab*.txt", given.vocab, "--vocab", "vocab.txt")
+    table = weight_names.BILM_CHECKPOINT
+    return bilm_source("bilm-tf training checkpoint", table, arrays, options, options_file, vocabulary_file)
+
+
+def open_tf_hub(folder: Path) -> Source:
+    """The variables of a TensorFlow Hub module, which brings neither options nor words."""
+    arrays = checkpoint_arrays(folder / "variables" / "variables")
+    arrays = {re.sub(r"^module/", "", name): stored for name, stored in arrays.items()}
+    kernels, highways, layers = [
+        sorted(name for name in arrays if re.fullmatch(pattern, name))
+        for pattern in (r"bilm/CNN/W_cnn_\d+", r"bilm/CNN_high_\d+/W_carry", r"bilm/RNN_0/.*Cell\d+/.*lstm_cell/kernel")
+    ]
+    projection = re.sub("kernel$", "projection/kernel", layers[0]) if layers else ""
+    if not kernels or projection not in arrays or "bilm/char_embed" not in arrays:
+        shown = ", ".join(sorted(arrays)[:3]) or "nothing"
+        raise ValueError(
+            f"{folder} must be a module of ELMo, with variables bilm/CNN/… and bilm/RNN_0/…; it holds {shown}."
+        )
+    dim, projection_dim = arrays[projection].shape
+    filters = [(arrays[name].shape[1], arrays[name].shape[3]) for name in kernels]
+    options = {
+        "lstm": {**USUAL_LSTM, "dim": dim, "projection_dim": projection_dim, "n_layers": len(layers)},
+        "char_cnn": {
+            **USUAL_CNN,
+            "filters": filters,
+            "n_highway": len(highways),
+            "embedding": {"dim": arrays["bilm/char_embed"].shape[1]},
+        },
+    }
+    return bilm_source("TensorFlow Hub module", weight_names.TF_HUB, arrays, options, folder, None)
+
+
+# AllenNLP
+
+
+def open_archive(folder: Path, given: Given, path: Path) -> Source:
+    """The ELMo inside a model of AllenNLP: biLM and trained mix."""
+    stored = pickled_arrays(folder / "weights.th")
+    ending = "_elmo_lstm._token_embedder._char_embedding_weights"
+    roots = [name.removesuffix(ending) for name in stored if name.endswith(ending)]
+    if not roots:
+        raise ValueError(f"{path} must hold a model with ELMo inside, a weight named …{ending}; it has none.")
+    root, notes = roots[0], []
+    if len(roots) > 1:
+        notes.append(f"The model has several ELMos; this is {root.rstrip('.')}, not {', '.join(roots[1:])}.")
+    arrays = {name.removeprefix(root): array for name, array in stored.items() if name.startswith(root)}
+    # A table of words that were spelled beforehand says nothing that their characters do not say.
+    arrays.pop("_elmo_lstm._word_embedding.weight", None)
+    mixes = sorted({name.split(".")[0] for name in arrays if name.startswith("scalar_mix_")})
+    if len(mixes) > 1:
+        notes.append(f"The model has {len(mixes)} mixes; this is the first.")
+    arrays = {
+        re.sub(r"^scalar_mix_0\.", "scalar_mix.", name): array
+        for name, array in arrays.items()
+        if name.split(".")[0] not in mixes[1:]
+    }
+    number = sum(name.startswith("scalar_mix.scalar_parameters.") for name in arrays)
+    parameters = [arrays.pop(f"scalar_mix.scalar_parameters.{i}") for i in range(number)]
+    if parameters:
+        arrays["scalar_mix.scalar_parameters"] = Stored(
+            parameters[0].file,
+            parameters[0].name[:-2],
+            (len(parameters),),
+            lambda: np.concatenate([parameter.read() for parameter in parameters]),
+        )
+    left = len(stored) - sum(name.startswith(root) for name in stored)
+    if left:
+        notes.append(f"{left} weights of the model around ELMo were left out.")
+    settings = elmo_settings(read_json(folder / "config.json")) if (folder / "config.json").is_file() else {}
+    options, options_file = archive_options(folder, given, settings, arrays, path)
+    if not {"char_cnn", "lstm"} <= options.keys():
+        raise ValueError(f"{options_file} must hold the options of a bilm-tf model, char_cnn and lstm; it does not.")
+    # AllenNLP's words are 50 wide, and its weights hold the forget bias.
+    config = bilm_config(
+        options,
+        options_file,
+        forget_bias=0.0,
+        max_characters_per_token=50,
+        char_vocab_size=arrays[ending].shape[0],
+        mix_layer_norm=bool(settings.get("do_layer_norm", False)),
+    )
+    source = Source(
+        format="AllenNLP model archive",
+        files=[path] if path.is_file() else used_files(arrays, options_file),
+        config=config,
+        table=weight_names.ALLENNLP,
+        arrays=arrays,
+        tokenizer=ElmoTokenizer(),
+        layers=numpy_elmo.AllenNlp(options, lambda name: source.read(name)),
+        notes=notes,
+    )
+    return source
+
+
+def elmo_settings(config) -> dict:
+    """The settings of the ELMo in a model's configuration, wherever they stand."""
+    if isinstance(config, list):
+        return next((found for part in config if (found := elmo_settings(part))), {})
+    if not isinstance(config, dict):
+        return {}
+    return config if "options_file" in config else elmo_settings(list(config.values()))
+
+
+def archive_options(folder: Path, given: Given, settings: dict, arrays: dict[str, Stored], path: Path):
+    """The options of an archive's biLM: given, archived, on disk, or those of AllenNLP's released models."""
+    named = str(settings.get("options_file", ""))
+    if given.options:
+        return read_json(given.options), given.options
+    for candidate in (*folder.glob("fta/**/*options*"), *folder.glob("*options*.json"), Path(named)):
+        if candidate.is_file():
+            return read_json(candidate), candidate
+    if not re.search(r"/elmo_2x\d+_\d+_2048cnn_[12]xhighway(_\w+)?_options\.json$", named):
+        raise FileNotFoundError(
+            f"{path} does not hold the options of its ELMo ({named or 'it names none'}): name the file by --options."
+        )
+    embedder, layer = "_elmo_lstm._token_embedder.", "_elmo_lstm._elmo_lstm.forward_layer_"
+    kernels = [name for name in arrays if re.fullmatch(re.escape(embedder) + r"char_conv_\d+\.weight", name)]
+    shapes = [arrays[f"{embedder}char_conv_{i}.weight"].shape for i in range(len(kernels))]
+    projection_dim, dim = arrays[layer + "0.state_projection.weight"].shape
+    options = {
+        "lstm": {
+            **USUAL_LSTM,
+            "dim": dim,
+            "projection_dim": projection_dim,
+            "n_layers": sum(name.startswith(layer) and name.endswith("bias") for name in arrays),
+        },
+        "char_cnn": {
+            **USUAL_CNN,
+            "filters": [[width, number] for number, _, width in shapes],
+            "n_highway": sum(name.startswith(embedder + "_highways.") and name.endswith("bias") for name in arrays),
+            "embedding": {"dim": arrays[embedder + "_char_embedding_weights"].shape[1]},
+        },
+    }
+    return options, path
+
+
+# ELMoForManyLangs
+
+
+def open_many_langs(folder: Path) -> Source:
+    """ELMoForManyLangs: word and character embedding, two dictionaries, and a classifier where one was saved."""
+    options, options_file = many_langs_options(folder)
+    embedder, encoder, notes = options["token_embedder"], options["encoder"], []
+    files = [folder / "token_embedder.pkl", folder / "encoder.pkl"]
+    arrays = pickled_arrays(files[0]) | pickled_arrays(files[1])
+    words, word_rows = dictionary(
+        folder / "word.dic", arrays.get("word_emb_layer.embedding.weight"), embedder["word_dim"]
+    )
+    characters, rows = dictionary(
+        folder / "char.dic", arrays.get("char_emb_layer.embedding.weight"), embedder["char_dim"]
+    )
+    if (folder / "classifier.pkl").is_file():
+        arrays |= classifier(folder / "classifier.pkl", word_rows, notes)
+    inputs = "+".join(kind for kind, known in (("words", words), ("characters", characters)) if known is not None)
+    fields = {
+        "inputs": inputs,
+        "word_embedding_dim": embedder["word_dim"] or None,
+        "max_characters_per_token": embedder["max_characters_per_token"],
+        "lstm_dim": encoder["dim"],
+        "projection_dim": encoder["projection_dim"],
+        "num_hidden_layers": encoder["n_layers"],
+        "cell_clip": encoder["cell_clip"],
+        "projection_clip": encoder["proj_clip"],
+        "forget_bias": 0.0,  # the weights hold it
+        "dropout": options.get("dropout", 0.1),
+    }
+    if characters is not None:
+        fields |= {
+            "char_vocab_size": rows + 1,
+            "char_embedding_dim": embedder["char_dim"],
+            "char_filters": embedder["filters"],
+            "char_activation": embedder["activation"],
+            "num_highway_layers": embedder["n_highway"],
+        }
+    try:
+        tokenizer = ElmoTokenizer(
+            vocab=None if words is None else by_number(words, word_rows),
+            char_vocab=None if characters is None else by_number(characters, rows),
+            swap_word_marks=True,  # frontend.py of ELMoForManyLangs swaps them, and the released models need it so
+            max_characters_per_token=embedder["max_characters_per_token"],
+            bos_token="<bos>",
+            eos_token="<eos>",
+            unk_token="<oov>",
+        )
+        fields |= {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+        config = ElmoConfig(vocab_size=tokenizer.vocab_size if words is None else word_rows + 1, **fields)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{options_file} and the dictionaries of {folder} make no ELMo: {one_line(error)}") from error
+    source = Source(
+        format="ELMoForManyLangs",
+        files=[
+            *files,
+            options_file,
+            *(folder / name for name in ("word.dic", "char.dic") if (folder / name).is_file()),
+        ],
+        config=config,
+        table=weight_names.MANY_LANGS,
+        arrays=arrays,
+        tokenizer=tokenizer,
+        layers=numpy_elmo.ManyLangs(options, lambda name: source.read(name), words, characters),
+        notes=notes,
+    )
+    return source
+
+
+def many_langs_options(folder: Path) -> tuple[dict, Path]:
+    """The second json that config.json names: by its name, since the path is that of another machine."""
+    named = read_json(folder / "config.json").get("config_path")
+    name = Path(str(named).replace("\\", "/")).name
+    for path in (folder / name, folder / "configs" / name):
+        if path.is_file():
+            options, options_file = read_json(path), path
+            break
+    else:
+        if name not in MANY_LANGS_CONFIGS:
+            raise FileNotFoundError(f"{folder} must hold {name}, which config.json names as config_path; it does not.")
+        options, options_file = MANY_LANGS_CONFIGS[name], folder / "config.json"
+    embedder, encoder = (options.get(part) for part in ("token_embedder", "encoder"))
+    needed = {
+        "token_embedder": ("name", "word_dim", "char_dim", "max_characters_per_token"),
+        "encoder": ("name", "dim", "projection_dim", "n_layers", "cell_clip", "proj_clip"),
+    }
+    for part, keys in needed.items():
+        missing = [key for key in keys if key not in (options.get(part) or {})]
+        if missing:
+            raise ValueError(f"{options_file} must have {', '.join(keys)} in {part}; it lacks {', '.join(missing)}.")
+    if (embedder["name"], encoder["name"]) != ("cnn", "elmo"):
+        raise ValueError(
+            f"{options_file} must describe a cnn token_embedder and an elmo encoder; "
+            f"it has {embedder['name']} and {encoder['name']}."
+        )
+    return options, options_file
+
+
+def dictionary(path: Path, table: Stored | None, dim: int) -> tuple[dict[str, int] | None, int]:
+    """The words or characters of a table and its rows; None where the model does not read them."""
+    if table is None or dim == 0:
+        return None, 0
+    if not path.is_file():
+        raise FileNotFoundError(f"{table.file} has rows for what {path} lists; that file is missing.")
+    # The rows are what counts: the dictionary may have more or fewer entries.
+    return {key: number for key, number in read_dictionary(path).items() if 0 <= number < table.shape[0]}, table.shape[
+        0
+    ]
+
+
+def by_number(entries: dict[str, int], rows: int) -> list[str]:
+    """The entries of a dictionary in the order of their numbers; rows that have none get a name that nothing is."""
+    listed = [f"<row {number}>" for number in range(rows)]
+    for key, number in entries.items():
+        listed[number] = key
+    if len(entries) > sum(not key.startswith("<row ") for key in listed):
+        raise ValueError("two entries of a dictionary have one number.")
+    return listed
+
+
+def classifier(path: Path, words: int, notes: list[str]) -> dict[str, Stored]:
+    """The softmax of ELMoForManyLangs' training, a row for each word of word.dic."""
+    arrays = pickled_arrays(path)
+    arrays.pop("oov_column", None)  # which its own code never reads
+    weight = arrays.get("column_emb.weight") or arrays.get("hidden2tag.weight")
+    if weight is None or weight.shape[0] != words:
+        notes.append("classifier.pkl is no softmax over the words of word.dic, and was left out.")
+        return {}
+    return arrays

@@ -1,0 +1,132 @@
+# Copyright 2026 The transformers-elmo authors.
+# Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
+"""Does a converted checkpoint compute what its source does? Measured on fixed sentences, every time.
+
+The source is computed in plain numpy from its own arrays (numpy_elmo.py), the checkpoint in a fresh process by the code
+that it carries (checkpoint_activations.py).
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from . import checkpoint_activations, numpy_elmo
+from .sources import Source
+
+TOLERANCE = 1e-5
+
+# Short and long, repeated and rare words, several scripts, characters of one to four bytes, words that are too long.
+SENTENCES = [
+    sentence.split()
+    for sentence in (
+        "Pretrained biLMs compute representations useful for NLP tasks .",
+        "Yes",
+        "The bank of the river was steep , and the boat drifted away from the bank of the river .",
+        "Don 't ask Dr. Müller 's naïve café — façade , 3,000 € or ½ % of £ 1.50 ?",
+        "Привет , мир ! 你好 世界 。 こんにちは 안녕 שלום سلام नमस्ते 😀 👩‍👩‍👧 𐍈𐌰",
+        "Donaudampfschifffahrtselektrizitätenhauptbetriebswerkbauunterbeamtengesellschaft "
+        + "x" * 47
+        + " "
+        + "y" * 48
+        + " "
+        + "ж" * 49
+        + " "
+        + "z" * 300,
+        "When the train that the man who had lost his hat was waiting for came in at last , it was so late that nobody "
+        "who stood on the platform could remember where he had wanted to go when he had left his house .",
+    )
+]
+
+
+@dataclass(frozen=True)
+class Parity:
+    """One row of the parity table."""
+
+    name: str
+    largest: float  # number of the source
+    difference: float  # of the checkpoint from it
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the source computes."""
+
+    sentences: list[list[str]]  # without boundaries
+    layers: list[np.ndarray]  # (L + 1, T, 2P) of each sentence
+    mixes: list[np.ndarray]  # (T, 2P)
+    next_words: np.ndarray | None  # (2, T, V) of the first sentence, where there is a softmax
+
+    @property
+    def words(self) -> int:
+        return sum(layers.shape[1] for layers in self.layers)
+
+
+def expected_activations(source: Source) -> Expected:
+    tokenizer, config = source.tokenizer, source.config
+    sentences = [*SENTENCES, known_words(tokenizer)] if known_words(tokenizer) else SENTENCES
+    layers = source.layers([[tokenizer.bos_token, *sentence, tokenizer.eos_token] for sentence in sentences])
+    weights, gamma = source.array_of("mix.weights"), source.array_of("mix.gamma")
+    weights = np.zeros(config.num_hidden_layers + 1) if weights is None else weights
+    gamma = 1.0 if gamma is None else gamma.item()
+    mixes = [numpy_elmo.mix(sentence, weights, gamma, config.mix_layer_norm) for sentence in layers]
+    weight, bias = source.array_of("softmax.weight"), source.array_of("softmax.bias")
+    next_words = None if weight is None else numpy_elmo.next_words(layers[0], weight, bias.reshape(-1))
+    return Expected(sentences, layers, mixes, next_words)
+
+
+def known_words(tokenizer) -> list[str]:
+    """Some words of the vocabulary, from the first to the last."""
+    words = [word for word in sorted(tokenizer.get_vocab()) if word not in tokenizer.all_special_tokens]
+    return words[:: max(1, len(words) // 12)][:12]
+
+
+def checkpoint_parity(checkpoint: Path, expected: Expected) -> list[Parity]:
+    """The checkpoint in a fresh process beside what is expected; an error where it is too far from it."""
+    with tempfile.TemporaryDirectory() as folder:
+        sentences, output = Path(folder) / "sentences.json", Path(folder) / "activations.npz"
+        sentences.write_text(json.dumps(expected.sentences), encoding="utf-8")
+        script = Path(checkpoint_activations.__file__).read_text(encoding="utf-8")
+        # As text, so that the folder of this package is not where the process looks for modules first.
+        result = subprocess.run(
+            [sys.executable, "-c", script, str(checkpoint.resolve()), str(sentences), str(output)],
+            cwd=folder,
+            env=os.environ | {"HF_MODULES_CACHE": str(Path(folder) / "modules"), "HF_HUB_OFFLINE": "1"},
+            capture_output=True,
+            text=True,
+        )
+        if result.returncode != 0:
+            last = result.stderr.strip().splitlines()[-1:] or [f"exit code {result.returncode}"]
+            raise RuntimeError(f"The converted checkpoint cannot be used, nothing was written: {last[0]}")
+        with np.load(output) as got:
+            rows = [
+                parity("words" if j == 0 else f"lstm_{j}", [layers[j] for layers in expected.layers], at_layer(got, j))
+                for j in range(len(expected.layers[0]))
+            ]
+            rows.append(parity("mix", expected.mixes, [got[f"mix_{i}"] for i in range(len(expected.mixes))]))
+            if expected.next_words is not None:
+                rows.append(parity("next word", [expected.next_words], [got["next_words"]]))
+    for row in rows:
+        if not row.difference <= TOLERANCE:
+            raise RuntimeError(
+                f"The converted checkpoint must compute what its source does to {TOLERANCE:g}; "
+                f"{row.name} differs by {row.difference:.1e}, so that nothing was written."
+            )
+    return rows
+
+
+def at_layer(got, layer: int) -> list[np.ndarray]:
+    return [got[name][layer] for name in sorted(got.files) if name.startswith("layers_")]
+
+
+def parity(name: str, expected: list[np.ndarray], got: list[np.ndarray]) -> Parity:
+    if [a.shape for a in expected] != [b.shape for b in got]:
+        shapes = f"{[a.shape for a in expected]}, not {[b.shape for b in got]}"
+        raise RuntimeError(f"The converted checkpoint must give {name} of the shapes {shapes}, nothing was written.")
+    largest = max(float(np.abs(a).max()) for a in expected)
+    return Parity(name, largest, max(float(np.abs(a - b).max()) for a, b in zip(expected, got)))
