@@ -2,7 +2,10 @@
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """A released ELMo becomes a checkpoint: read, renamed, saved, compared with its source, and then put in its place."""
 
-import hashlib
+import errno
+import json
+import math
+import os
 import shutil
 import sys
 import tempfile
@@ -12,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from tqdm import tqdm
 
 from ..modeling_elmo import ElmoForPreTraining, ElmoModel, ElmoPreTrainedModel
 from .model_card import Provenance, model_card
+from .reading import sha256_of
 from .sources import Given, Source, open_source
 from .verification import checkpoint_parity, expected_activations
 
@@ -41,24 +44,25 @@ def convert(
         say(f"source       {opened.format}: {', '.join(path.name for path in opened.files)}")
         for note in opened.notes:
             say(f"note         {note}")
-        plan = renaming(opened)
-        check_space(output.parent, 4 * sum(int(np.prod(stored.shape)) for stored in opened.arrays.values()))
+        model = empty_model(opened)
+        plan = renaming(opened, model)
+        check_space(output.parent, 4 * sum(math.prod(stored.shape) for stored in opened.arrays.values()))
+        save(opened, model, plan, staging)
+        say(f"model        {model.num_parameters():,} parameters")
+        say("parity       the source in plain numpy beside the checkpoint in a fresh process:")
         expected = expected_activations(opened)
-        parameters = save(opened, plan, staging)
-        say(f"model        {parameters:,} parameters")
         rows = checkpoint_parity(staging, expected)
-        say(f"parity       {expected.words} words: numpy from the source against the checkpoint in a fresh process")
         for row in rows:
             say(f"             {row.name:<9} largest {row.largest:7.3f}, largest difference {row.difference:.1e}")
         provenance = Provenance(
             opened.format,
-            [(path.name, path.stat().st_size, sha256(path)) for path in opened.files if path.is_file()],
+            [(path.name, path.stat().st_size, sha256_of(path)) for path in opened.files if path.is_file()],
             rows,
             len(expected.sentences),
             expected.words,
             opened.notes,
         )
-        card = model_card(opened.config, str(output), parameters, language, license, title, provenance)
+        card = model_card(opened.config, str(output), model.num_parameters(), language, license, title, provenance)
         (staging / "README.md").write_text(card, encoding="utf-8")
     say(f"written      {output}")
     return output
@@ -79,12 +83,23 @@ def staged(output: Path) -> Iterator[Path]:
         ) from error
     try:
         yield staging
-        staging.chmod(0o755)  # mkdtemp's folders are for their owner alone
+        make_public(staging)
         staging.rename(output)
-    except SafetensorError as error:
-        raise OSError(f"{output} cannot be written ({error}).") from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise OSError(f"{output} cannot be written, and nothing was kept: {error.strerror}.") from error
+        raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def make_public(folder: Path):
+    """Give a folder and its files the rights of any new ones: temporary folders and weights are their owner's alone."""
+    umask = os.umask(0)
+    os.umask(umask)
+    folder.chmod(0o777 & ~umask)
+    for path in folder.iterdir():
+        path.chmod(0o666 & ~umask)
 
 
 def check_space(folder: Path, needed: int):
@@ -93,28 +108,24 @@ def check_space(folder: Path, needed: int):
         raise OSError(f"The output needs {needed:,} bytes in {folder}; {free:,} are free.")
 
 
-def model_of(source: Source) -> ElmoPreTrainedModel:
+def empty_model(source: Source) -> ElmoPreTrainedModel:
     """The model that the source's weights fill, without memory for them."""
-    names = [name for theirs in source.arrays for name in (source.table.to_ours(theirs) or ((), None))[0]]
+    has_softmax = any("softmax.weight" in (source.table.to_ours(name) or [()])[0] for name in source.arrays)
     with torch.device("meta"):
-        return (ElmoForPreTraining if "softmax.weight" in names else ElmoModel)(source.config)
+        return (ElmoForPreTraining if has_softmax else ElmoModel)(source.config)
 
 
-def renaming(source: Source) -> dict[str, tuple[str, ...]]:
-    """Our names for each array of the source. Every array has a place, every parameter an array, and all shapes fit."""
-    model = model_of(source)
-    prefix = "" if isinstance(model, ElmoModel) else "elmo."
-    shapes = {name.removeprefix(prefix): tuple(p.shape) for name, p in model.named_parameters()}
-    plan, unknown = {}, []
+def renaming(source: Source, model: ElmoPreTrainedModel) -> dict[str, str]:
+    """Their name for each parameter of ours: every array has a place, every parameter an array, and all shapes fit."""
+    shapes = {name.removeprefix("elmo."): tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    plan, homeless = {}, []
     for theirs, stored in source.arrays.items():
-        found = source.table.to_ours(theirs)
-        if found is None or not set(found[0]) <= shapes.keys():
-            unknown.append(stored)
+        names, change = source.table.to_ours(theirs) or ((None,), None)
+        if not set(names) <= shapes.keys():
+            homeless.append(stored)
             continue
-        names, change = found
-        for name in names:
-            if name in plan:
-                raise ValueError(f"{stored.file}: {stored.name} and {plan[name]} are one and the same weight.")
+        if names[0] in plan:
+            raise ValueError(f"{stored.file}: {stored.name} and {plan[names[0]]} must not both be there.")
         expected = change.to_theirs(*(np.empty(shapes[name], np.uint8) for name in names)).shape
         if stored.shape != expected:
             raise ValueError(
@@ -122,45 +133,69 @@ def renaming(source: Source) -> dict[str, tuple[str, ...]]:
                 f"it has {stored.shape}."
             )
         plan |= dict.fromkeys(names, theirs)
-    if unknown:
-        more = f" and {len(unknown) - 1} more have" if len(unknown) > 1 else " has"
+    if homeless:
+        more = f" and {len(homeless) - 1} more have" if len(homeless) > 1 else " has"
         raise ValueError(
-            f"{unknown[0].file}: {unknown[0].name}{more} no place in the model that the options describe: "
-            "are they of another model?"
+            f"{homeless[0].file}: {homeless[0].name}{more} no place in the model that the options describe: "
+            "do both belong together?"
         )
     missing = [name for name in shapes if name not in plan and not name.startswith(OF_MIX)]
     if missing:
-        theirs = source.table.to_theirs(missing[0])
-        name = theirs[0] if theirs else missing[0]
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise ValueError(f"{source.files[0]} must hold {name}{more}, which the options describe; it does not.")
-    return {theirs: source.table.to_ours(theirs)[0] for theirs in source.arrays}
+        files = " or ".join(dict.fromkeys(str(stored.file) for stored in source.arrays.values()))
+        theirs, more = source.table.to_theirs(missing[0])[0], f" and {len(missing) - 1} more" * (len(missing) > 1)
+        raise ValueError(f"{files} must hold {theirs}{more}, which the options of the model describe; it does not.")
+    return plan
 
 
-def save(source: Source, plan: dict[str, tuple[str, ...]], folder: Path) -> int:
-    """Write the checkpoint, array by array; the number of parameters."""
-    model = model_of(source)
-    prefix = "" if isinstance(model, ElmoModel) else "elmo."
-    state = {
-        f"{prefix}mix.weights": torch.zeros(source.config.num_hidden_layers + 1),
-        f"{prefix}mix.gamma": torch.ones(1),
-    }
-    bar = tqdm(plan.items(), desc="converting", unit=" weights", disable=not sys.stderr.isatty(), leave=False)
-    for theirs, names in bar:
-        _, change = source.table.to_ours(theirs)
-        for name, array in zip(names, change.to_ours(source.arrays[theirs].read())):
-            name = name if name.startswith("softmax.") else prefix + name
-            state[name] = torch.from_numpy(np.ascontiguousarray(array))
-    model.load_state_dict(state, strict=True, assign=True)
-    state.clear()
-    model.save_pretrained(folder)
+def save(source: Source, model: ElmoPreTrainedModel, plan: dict[str, str], folder: Path):
+    """Write the checkpoint, one array of the source after the other."""
+    model.save_pretrained(folder, state_dict={})  # everything but the weights, which have no memory
     source.tokenizer.save_pretrained(folder)
-    return model.num_parameters()
+    full_names = {name.removeprefix("elmo."): name for name, _ in model.named_parameters()}
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    bar = tqdm(source.arrays.items(), "converting", unit=" weights", disable=not sys.stderr.isatty(), leave=False)
+    with SafetensorsFile(folder / "model.safetensors", shapes) as file:
+        for theirs, stored in bar:
+            names, change = source.table.to_ours(theirs)
+            for name, array in zip(names, change.to_ours(stored.read())):
+                file.write(full_names[name], array)
+        for name, value in (("mix.weights", 0.0), ("mix.gamma", 1.0)):
+            if name not in plan:
+                file.write(full_names[name], np.full(shapes[full_names[name]], value, np.float32))
 
 
-def sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+class SafetensorsFile:
+    """A safetensors file of float32 arrays that are written one at a time, in any order.
+
+    The safetensors library wants all of them in memory. Here the arrays also lie at multiples of 64 bytes, the largest
+    first, so that a model that maps the file uses them where they are.
+    """
+
+    def __init__(self, path: Path, shapes: dict[str, tuple[int, ...]]):
+        self.path, self.shapes, self.missing = path, shapes, set(shapes)
+        self.offsets, end = {}, 0
+        for name in sorted(shapes, key=lambda name: (-math.prod(shapes[name]), name)):
+            self.offsets[name], end = (end, end + 4 * math.prod(shapes[name])), end + 4 * math.prod(shapes[name])
+        entries = {
+            name: {"dtype": "F32", "shape": list(shapes[name]), "data_offsets": list(offsets)}
+            for name, offsets in self.offsets.items()
+        }
+        header = json.dumps({"__metadata__": {"format": "pt"}, **entries}, separators=(",", ":")).encode()
+        self.header = header + b" " * (-(8 + len(header)) % 64)
+
+    def __enter__(self):
+        self.file = open(self.path, "wb")
+        self.file.write(len(self.header).to_bytes(8, "little") + self.header)
+        return self
+
+    def write(self, name: str, array: np.ndarray):
+        if array.shape != self.shapes[name]:
+            raise ValueError(f"{name} must have the shape {self.shapes[name]}, got {array.shape}.")
+        self.file.seek(8 + len(self.header) + self.offsets[name][0])
+        self.file.write(np.ascontiguousarray(array, dtype="<f4"))
+        self.missing.remove(name)
+
+    def __exit__(self, kind, error, traceback):
+        self.file.close()
+        if error is None and self.missing:
+            raise ValueError(f"{self.path.name} lacks {min(self.missing)}.")

@@ -99,7 +99,7 @@ class BilmTf:
     def __call__(self, sentences: list[list[str]]) -> list[np.ndarray]:
         """Sentences of words, boundaries included -> (L + 1, T, 2P) of each"""
         lstm, words = self.options["lstm"], [word for sentence in sentences for word in sentence]
-        x = self.characters(words) if "char_cnn" in self.options else self.embedded(words)
+        x = self.characters(words) if self.options.get("char_cnn") else self.embedded(words)
         return run_bilm(x, sentences, self.cell, lstm.get("n_layers", 1), lstm.get("use_skip_connections", False))
 
     def embedded(self, words):
@@ -154,8 +154,8 @@ class TorchElmo:
         for i in range(len(options["filters"])):
             kernel = self.read(self.convolution.format(i) + "weight")  # (f, D, width)
             found.append(pooled(embedded, kernel.transpose(2, 1, 0), self.read(self.convolution.format(i) + "bias")))
-        x = ACTIVATIONS[options["activation"]](np.concatenate(found, 1))
-        for i in range(options["n_highway"]):
+        x = ACTIVATIONS[options.get("activation", "relu")](np.concatenate(found, 1))
+        for i in range(options.get("n_highway") or 0):
             both = x @ self.read(self.highway.format(i) + "weight").T + self.read(self.highway.format(i) + "bias")
             transformed, gate = np.split(both, 2, 1)
             gate = sigmoid(gate)
@@ -170,8 +170,8 @@ class TorchElmo:
 
         def step(x, h, c):
             i, f, g, o = np.split(input_weight @ x + state_weight @ h + bias, 4)
-            c = clip(sigmoid(i) * np.tanh(g) + sigmoid(f) * c, options["cell_clip"])
-            return clip(projection @ (sigmoid(o) * np.tanh(c)), options["proj_clip"]), c
+            c = clip(sigmoid(i) * np.tanh(g) + sigmoid(f) * c, options.get("cell_clip"))
+            return clip(projection @ (sigmoid(o) * np.tanh(c)), options.get("proj_clip")), c
 
         return step, len(bias) // 4
 
@@ -190,7 +190,7 @@ class AllenNlp(TorchElmo):
         x = self.convolved(self.read(embedder + "_char_embedding_weights")[ids], self.options["char_cnn"])
         x = x @ self.read(embedder + "_projection.weight").T + self.read(embedder + "_projection.bias")
         skip = options.get("use_skip_connections", False)
-        return run_bilm(x, sentences, lambda d, i: self.cell(d, i, options), options["n_layers"], skip)
+        return run_bilm(x, sentences, lambda d, i: self.cell(d, i, options), options.get("n_layers", 1), skip)
 
 
 class ManyLangs(TorchElmo):

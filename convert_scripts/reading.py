@@ -6,6 +6,7 @@ Archives are written below a folder of ours or not at all, pickles hold tensors 
 looked at when it is read. What is wrong with a file is said in one sentence that names it.
 """
 
+import hashlib
 import json
 import pickle
 import re
@@ -57,6 +58,14 @@ class Stored:
 
 def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def sha256_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def read_json(path: Path) -> dict:

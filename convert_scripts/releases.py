@@ -1,3 +1,5 @@
+# Copyright 2026 The transformers-elmo authors.
+# Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """The released ELMos: where each can be had, and a download that goes on where the last one stopped.
 
 Addresses are those of the models' own pages; a second address of a file is a fall-back that was published too. Sizes,
@@ -6,7 +8,6 @@ SHA-256 sums and licences are there only where somebody stated them.
 
 import contextlib
 import difflib
-import hashlib
 import http.client
 import os
 import re
@@ -21,6 +22,8 @@ from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from tqdm import tqdm
+
+from .reading import sha256_of
 
 TIMEOUT = 30  # seconds without a byte
 RETRY_DELAYS = (1, 3, 9)  # seconds
@@ -88,18 +91,24 @@ def archive(number: int, *versions: int) -> tuple[RemoteFile, ...]:
     return (RemoteFile(tuple(f"{NLPL}{version}/{number}.zip" for version in versions), f"{number}.zip"),)
 
 
-# A vocabulary only says which words the rows of a softmax are, so it is left where no softmax was published.
+# A vocabulary only says which words the rows of a softmax are, so that models without one do without the other.
 OF_ALLENNLP = [
-    Release("small", "1 billion words of news, 13.6 million parameters", "en", None, ALLENNLP,
+    Release("small", "1 Billion Word Benchmark, 13.6 million parameters", "en", None, ALLENNLP,
             bilm(f"{S3}{SMALL}_options.json", f"{S3}{SMALL}_weights.hdf5")),
-    Release("medium", "1 billion words of news, 28.0 million parameters", "en", None, ALLENNLP,
+    Release("medium", "1 Billion Word Benchmark, 28.0 million parameters", "en", None, ALLENNLP,
             bilm(f"{S3}{MEDIUM}_options.json", f"{S3}{MEDIUM}_weights.hdf5")),
-    Release("original", "1 billion words of news, 93.6 million parameters", "en", None, ALLENNLP,
+    Release("original", "1 Billion Word Benchmark, 93.6 million parameters", "en", None, ALLENNLP,
+            bilm(f"{BUCKET}{LARGE}_options.json {S3}{LARGE}_options.json",
+                 f"{BUCKET}{LARGE}_weights.hdf5 {S3}{LARGE}_weights.hdf5")),
+    Release("original-lm", "original with its softmax over 793,471 words", "en", None, ALLENNLP,
             bilm(f"{BUCKET}{LARGE}_options.json {S3}{LARGE}_options.json",
                  f"{BUCKET}{LARGE}_weights.hdf5 {S3}{LARGE}_weights.hdf5",
                  f"{S3}{LARGE}_softmax_weights.hdf5",
                  f"{S3}vocab-2016-09-10.txt {BUCKET}vocab-2016-09-10.txt")),
     Release("original-5.5b", "5.5 billion words of Wikipedia and news, 93.6 million parameters", "en", None, ALLENNLP,
+            bilm(f"{S3}{LARGER}_options.json {BUCKET}{LARGER}_options.json",
+                 f"{S3}{LARGER}_weights.hdf5 {BUCKET}{LARGER}_weights.hdf5")),
+    Release("original-5.5b-lm", "original-5.5b with its softmax", "en", None, ALLENNLP,
             bilm(f"{S3}{LARGER}_options.json {BUCKET}{LARGER}_options.json",
                  f"{S3}{LARGER}_weights.hdf5 {BUCKET}{LARGER}_weights.hdf5",
                  f"{S3}{LARGER}_softmax_weights.hdf5",
@@ -110,7 +119,7 @@ OF_ALLENNLP = [
             bilm(f"{PORTUGUESE}wikipedia/options.json", f"{PORTUGUESE}wikipedia/elmo_pt_weights.hdf5")),
     Release("portuguese-brwac", "brWaC", "pt", None, ALLENNLP,
             bilm(f"{PORTUGUESE}brwac/options.json", f"{PORTUGUESE}brwac/elmo_pt_weights_dgx1.hdf5")),
-    Release("japanese", "by ExaWizards", "ja", None, ALLENNLP,
+    Release("japanese", "made by ExaWizards", "ja", None, ALLENNLP,
             bilm(f"{JAPANESE}options.json", f"{JAPANESE}weights.hdf5")),
     Release("german", "Wikipedia with its comments, by T-Systems on site", "de", "bsd-2-clause", GERMAN,
             bilm(f"{GERMAN}/releases/download/files_1/options.json",
@@ -130,7 +139,9 @@ OF_NLPL = [
     Release("nlpl-norelmo30", "Wikipedia and news, 30,000 words", "no", "cc-by-4.0", NORELMO, archive(217, 20)),
     Release("nlpl-norelmo100", "Wikipedia and news, 100,000 words", "no", "cc-by-4.0", NORELMO, archive(218, 20)),
     Release("nlpl-russian", "National Corpus and Wikipedia", "ru", None, RUSVECTORES, archive(195, 20, 11)),
-    Release("nlpl-russian-lemmas", "lemmas of these", "ru", None, RUSVECTORES, archive(196, 20, 11)),
+    Release(
+        "nlpl-russian-lemmas", "lemmas of National Corpus and Wikipedia", "ru", None, RUSVECTORES, archive(196, 20, 11)
+    ),
     Release("nlpl-russian-taiga-lemmas", "lemmas of Taiga", "ru", None, RUSVECTORES, archive(199, 20)),
     Release("nlpl-russian-araneum-lemmas", "lemmas of Araneum", "ru", None, RUSVECTORES, archive(212, 20)),
 ]
@@ -217,14 +228,6 @@ def is_whole(file: RemoteFile, path: Path) -> bool:
     if not path.is_file() or file.size not in (None, path.stat().st_size):
         return False
     return file.sha256 is None or file.sha256 == sha256_of(path)
-
-
-def sha256_of(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def open_alone(path: Path) -> BinaryIO:

@@ -6,10 +6,11 @@ import re
 import tarfile
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from huggingface_hub.errors import StrictDataclassError
 
 from ..configuration_elmo import ElmoConfig
 from ..tokenization_elmo import ElmoTokenizer
@@ -114,7 +115,8 @@ def open_source(path: Path, given: Given, scratch: Path) -> Source:
 
 
 def open_folder(folder: Path, given: Given, scratch: Path) -> Source:
-    names = {path.name for path in folder.iterdir()}
+    visible = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    names = {path.name for path in visible}
     checkpoints = checkpoints_in(folder)
     weights = hdf5_weights_in(folder)
     found = {
@@ -143,8 +145,8 @@ def open_folder(folder: Path, given: Given, scratch: Path) -> Source:
         return open_checkpoint(path, given) if kind == "a TensorFlow checkpoint" else open_bilm(folder, given, path)
     if "config.json" in names and read_json(folder / "config.json").get("model_type") == "elmo":
         raise ValueError(f"{folder} must be an ELMo of another format; it is a Hugging Face checkpoint already.")
-    inside = [path for path in folder.iterdir() if path.is_dir() or path.suffix == ".zip"]
-    if len(inside) == 1:  # an archive's only folder
+    inside = [path for path in visible if path.is_dir() or path.suffix == ".zip"]
+    if len(inside) == 1:  # as archives have it
         return open_source(inside[0], given, scratch)
     raise ValueError(
         f"{folder} must hold a released ELMo: options.json with an .hdf5 file or a TensorFlow checkpoint, "
@@ -262,13 +264,20 @@ def bilm_source(
 
 
 def used_files(arrays: dict[str, Stored], *others: Path | None) -> list[Path]:
-    return [*dict.fromkeys(stored.file for stored in arrays.values()), *(path for path in others if path is not None)]
+    """What a source was read from, to be named in the model card; a checkpoint of TensorFlow is several files."""
+    files = []
+    for path in dict.fromkeys([*(stored.file for stored in arrays.values()), *others]):
+        if path is not None and path.is_file():
+            files.append(path)
+        elif path is not None and not path.is_dir():
+            files += [*path.parent.glob(f"{path.name}.index"), *sorted(path.parent.glob(f"{path.name}.data-*"))]
+    return files
 
 
 def bilm_config(options: dict, options_file: Path, **fields) -> ElmoConfig:
     try:
         return ElmoConfig.from_bilm_options(options, **fields)
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, StrictDataclassError) as error:
         raise ValueError(f"{options_file} must hold the options of a bilm-tf model: {one_line(error)}") from error
 
 
@@ -322,7 +331,12 @@ def open_checkpoint(prefix: Path, given: Given) -> Source:
 def open_tf_hub(folder: Path) -> Source:
     """The variables of a TensorFlow Hub module, which brings neither options nor words."""
     arrays = checkpoint_arrays(folder / "variables" / "variables")
-    arrays = {re.sub(r"^module/", "", name): stored for name, stored in arrays.items()}
+    # The graph keeps its LSTM states in variables too.
+    arrays = {
+        re.sub(r"^module/", "", name): stored
+        for name, stored in arrays.items()
+        if not re.fullmatch(r"(module/)?bilm/Variable(_\d+)?", name)
+    }
     kernels, highways, layers = [
         sorted(name for name in arrays if re.fullmatch(pattern, name))
         for pattern in (r"bilm/CNN/W_cnn_\d+", r"bilm/CNN_high_\d+/W_carry", r"bilm/RNN_0/.*Cell\d+/.*lstm_cell/kernel")
@@ -332,6 +346,11 @@ def open_tf_hub(folder: Path) -> Source:
         shown = ", ".join(sorted(arrays)[:3]) or "nothing"
         raise ValueError(
             f"{folder} must be a module of ELMo, with variables bilm/CNN/… and bilm/RNN_0/…; it holds {shown}."
+        )
+    characters = arrays["bilm/char_embed"]
+    if characters.shape[0] == 262:  # a graph for prediction, whose row 0 means "no word here"
+        arrays["bilm/char_embed"] = replace(
+            characters, shape=(261, *characters.shape[1:]), load=lambda: characters.load()[1:]
         )
     dim, projection_dim = arrays[projection].shape
     filters = [(arrays[name].shape[1], arrays[name].shape[3]) for name in kernels]
@@ -380,9 +399,10 @@ def open_archive(folder: Path, given: Given, path: Path) -> Source:
             (len(parameters),),
             lambda: np.concatenate([parameter.read() for parameter in parameters]),
         )
-    left = len(stored) - sum(name.startswith(root) for name in stored)
-    if left:
-        notes.append(f"{left} weights of the model around ELMo were left out.")
+    around = [name for name in stored if not name.startswith(root)]
+    if around:
+        parts = ", ".join(dict.fromkeys(name.split(".")[0] for name in around))
+        notes.append(f"{len(around)} weights of the model around ELMo were left out: {parts}.")
     settings = elmo_settings(read_json(folder / "config.json")) if (folder / "config.json").is_file() else {}
     options, options_file = archive_options(folder, given, settings, arrays, path)
     if not {"char_cnn", "lstm"} <= options.keys():
@@ -458,8 +478,7 @@ def open_many_langs(folder: Path) -> Source:
     """ELMoForManyLangs: word and character embedding, two dictionaries, and a classifier where one was saved."""
     options, options_file = many_langs_options(folder)
     embedder, encoder, notes = options["token_embedder"], options["encoder"], []
-    files = [folder / "token_embedder.pkl", folder / "encoder.pkl"]
-    arrays = pickled_arrays(files[0]) | pickled_arrays(files[1])
+    arrays = pickled_arrays(folder / "token_embedder.pkl") | pickled_arrays(folder / "encoder.pkl")
     words, word_rows = dictionary(
         folder / "word.dic", arrays.get("word_emb_layer.embedding.weight"), embedder["word_dim"]
     )
@@ -501,7 +520,7 @@ def open_many_langs(folder: Path) -> Source:
         )
         fields |= {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
         config = ElmoConfig(vocab_size=tokenizer.vocab_size if words is None else word_rows + 1, **fields)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, StrictDataclassError) as error:
         raise ValueError(f"{options_file} and the dictionaries of {folder} make no ELMo: {one_line(error)}") from error
     source = Source(
         format="ELMoForManyLangs",

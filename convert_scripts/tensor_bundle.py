@@ -69,7 +69,7 @@ def crc32c(data: bytes | np.ndarray) -> int:
     """
     data = np.frombuffer(data, np.uint8)
     lower, upper, weights = tables()
-    first = len(data) - max(len(data) - 1, 0) // (4 * LANES) * 4 * LANES  # bytes of the first row, the only short one
+    first = len(data) % (4 * LANES)  # bytes of the first row, the only one that may be short
     sums = np.zeros(4 * min(LANES, -(-len(data) // 4)), np.uint8)
     sums[len(sums) - first :] = data[:first]  # zeros before it count for nothing
     sums = sums.view("<u4")  # a lane each
@@ -144,9 +144,7 @@ def read_block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, by
     if masked(crc32c(block + compression)) != little(checksum):
         raise ValueError(f"the block at byte {offset} fails its checksum; it is damaged, fetch it again")
     if compression not in (b"\0", b"\1"):
-        raise ValueError(
-            f"the block at byte {offset} is compressed in way {compression[0]}, not 0 (none) or 1 (Snappy)"
-        )
+        raise ValueError(f"the block at byte {offset} is compressed in way {compression[0]}, not 0 or 1 (Snappy)")
     if compression == b"\1":
         block = unsnap(block)
     # At the end, for searching: places where a key shares nothing, 4 bytes each, and their number.

@@ -55,6 +55,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, status, body, **headers):
         server = self.server
+        sent = body[: server.drops.pop(0)] if body and server.drops else body
         self.send_response(status)
         self.send_header("Content-Type", server.kind)
         if server.tells_length:
@@ -62,7 +63,7 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body[: server.drops.pop(0)] if server.drops else body)
+        self.wfile.write(sent)
 
     def log_message(self, *arguments):
         pass
@@ -75,6 +76,7 @@ def server(monkeypatch):
     monkeypatch.setattr(releases, "RETRY_DELAYS", ())
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.url = f"http://127.0.0.1:{server.server_port}"
+        server.handle_error = lambda *arguments: None  # we hang up on it often
         server.content, server.seen = CONTENT, []
         server.drops = []  # of the next answers, send so many bytes only
         server.statuses = []  # of the next answers
@@ -267,10 +269,14 @@ def test_unreachable(server, path, monkeypatch):
 
 
 def test_stalled_connection(server, path, monkeypatch):
-    monkeypatch.setattr(releases, "TIMEOUT", 0.1)
     finish = Handler.finish
-    monkeypatch.setattr(Handler, "finish", lambda self: (self.wfile.flush(), time.sleep(0.3), finish(self)))
-    interrupt(server, path)
+    with monkeypatch.context() as patch:
+        patch.setattr(releases, "TIMEOUT", 0.1)
+        patch.setattr(Handler, "finish", lambda self: (time.sleep(0.3), finish(self)))
+        server.drops = [100_000]
+        fails(remote(server), path, f"{releases.BLOCK:,} of 300,000 bytes", "goes on")
+    download(remote(server), path, False)
+    assert path.read_bytes() == CONTENT and spans(server) == [None, f"bytes={releases.BLOCK}-"]
 
 
 def test_redirect(server, path):
@@ -296,11 +302,10 @@ def test_second_address(server, path):
 
 
 def test_disk_full(server, path, monkeypatch):
-    monkeypatch.setattr(releases.shutil, "disk_usage", lambda folder: SimpleNamespace(free=200_000))
-    fails(remote(server), path, path.parent, "300,000", "200,000", "another folder")
+    with monkeypatch.context() as patch:
+        patch.setattr(releases.shutil, "disk_usage", lambda folder: SimpleNamespace(free=200_000))
+        fails(remote(server), path, path.parent, "300,000", "200,000", "another folder")
     assert files(path) == []
-    monkeypatch.undo()
-    monkeypatch.setattr(releases, "RETRY_DELAYS", ())
     interrupt(server, path)
     monkeypatch.setattr(releases.shutil, "disk_usage", lambda folder: SimpleNamespace(free=200_000))
     download(remote(server), path, False)  # the rest fits
