@@ -39,8 +39,8 @@ def convert(
 
     `say` is told what is found and measured, a line at a time.
     """
-    with staged(output) as staging, tempfile.TemporaryDirectory(dir=output.parent, prefix=".elmo-") as scratch:
-        opened = open_source(source, given or Given(), Path(scratch))
+    with staged(output) as staging, unpacking_below(output.parent) as scratch:
+        opened = open_source(source, given or Given(), scratch)
         say(f"source       {opened.format}: {', '.join(path.name for path in opened.files)}")
         for note in opened.notes:
             say(f"note         {note}")
@@ -91,6 +91,18 @@ def staged(output: Path) -> Iterator[Path]:
         raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+@contextmanager
+def unpacking_below(folder: Path) -> Iterator[Path]:
+    """A folder for what archives hold; errors name it by the archive, since the folder will be gone."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".elmo-") as scratch:
+        try:
+            yield Path(scratch)
+        except (OSError, ValueError, RuntimeError) as error:
+            if f"{scratch}/" not in str(error):
+                raise
+            raise ValueError(str(error).replace(f"{scratch}/", "")) from error
 
 
 def make_public(folder: Path):

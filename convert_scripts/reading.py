@@ -197,7 +197,7 @@ def unpack(path: Path, scratch: Path, size: int, members: list[tuple], open_memb
     free = shutil.disk_usage(scratch).free
     if size > free:
         raise OSError(f"Unpacking {path} needs {size:,} bytes in {scratch.parent}; {free:,} are free.")
-    folder = scratch / "unpacked"
+    folder = scratch / path.name
     for name, _ in members:
         parts = PurePosixPath(name.replace("\\", "/")).parts
         if not parts or ".." in parts or parts[0] == "/" or ":" in parts[0]:

@@ -29,9 +29,6 @@ from .reading import (
 )
 from .weight_names import NameTable
 
-# What every released bilm-tf model has beside its sizes, for sources that bring weights without their options.
-USUAL_LSTM = {"cell_clip": 3, "proj_clip": 3, "use_skip_connections": True}
-USUAL_CNN = {"activation": "relu", "max_characters_per_token": 50}
 # Of ELMoForManyLangs' second json, which the released archives name but do not all hold.
 MANY_LANGS_CONFIGS = {
     "cnn_50_100_512_4096_sample.json": {
@@ -103,7 +100,7 @@ def open_source(path: Path, given: Given, scratch: Path) -> Source:
     if zipfile.is_zipfile(path) and path.suffix != ".pkl":
         return open_folder(unpack_zip(path, scratch), given, scratch)
     if tarfile.is_tarfile(path):
-        return open_archive(unpack_tar(path, scratch), given, path)
+        return open_folder(unpack_tar(path, scratch), given, scratch)
     if checkpoint := re.fullmatch(r"(.+)\.(index|meta|data-\d+-of-\d+)", path.name):
         return open_checkpoint(path.with_name(checkpoint[1]), given)
     if path.suffix in (".hdf5", ".h5"):
@@ -117,37 +114,27 @@ def open_source(path: Path, given: Given, scratch: Path) -> Source:
 def open_folder(folder: Path, given: Given, scratch: Path) -> Source:
     visible = [path for path in folder.iterdir() if not path.name.startswith(".")]
     names = {path.name for path in visible}
-    checkpoints = checkpoints_in(folder)
-    weights = hdf5_weights_in(folder)
-    found = {
-        "ELMoForManyLangs": {"encoder.pkl", "token_embedder.pkl"} & names and folder,
-        "an unpacked AllenNLP archive": "weights.th" in names and folder,
-        "an AllenNLP archive": "model.tar.gz" in names and folder / "model.tar.gz",
-        "a TF-Hub module": {"saved_model.pb", "tfhub_module.pb"} & names and folder,
-        "a TensorFlow checkpoint": checkpoints and checkpoints[-1],
-        "bilm-tf weights": weights and weights[0],
+    weights, checkpoints = hdf5_weights_in(folder), checkpoints_in(folder)
+    known = {
+        "ELMoForManyLangs": ({"encoder.pkl", "token_embedder.pkl"} & names, lambda: open_many_langs(folder)),
+        "a model of AllenNLP": ("weights.th" in names, lambda: open_allennlp(folder, given)),
+        "an archive": ("model.tar.gz" in names, lambda: open_source(folder / "model.tar.gz", given, scratch)),
+        "a TensorFlow Hub module": ({"saved_model.pb", "tfhub_module.pb"} & names, lambda: open_tf_hub(folder)),
+        "a TensorFlow checkpoint": (checkpoints, lambda: open_checkpoint(checkpoints[-1], given)),
+        " and ".join(path.name for path in weights): (weights, lambda: open_bilm(folder, given, weights[0])),
     }
-    found = {kind: path for kind, path in found.items() if path}
+    found = {kind: opener for kind, (is_there, opener) in known.items() if is_there}
     if len(found) > 1 or len(weights) > 1:
-        several = [path.name for path in weights] if len(weights) > 1 else list(found)
         raise ValueError(
-            f"{folder} must hold one ELMo; it holds {' and '.join(several)}: give the path of the file that you mean."
+            f"{folder} must hold one ELMo; it holds {' and '.join(found)}: give the path of the file that you mean."
         )
-    for kind, path in found.items():
-        if kind == "ELMoForManyLangs":
-            return open_many_langs(path)
-        if kind == "an unpacked AllenNLP archive":
-            return open_archive(path, given, path)
-        if kind == "an AllenNLP archive":
-            return open_source(path, given, scratch)
-        if kind == "a TF-Hub module":
-            return open_tf_hub(path)
-        return open_checkpoint(path, given) if kind == "a TensorFlow checkpoint" else open_bilm(folder, given, path)
+    for opener in found.values():
+        return opener()
     if "config.json" in names and read_json(folder / "config.json").get("model_type") == "elmo":
         raise ValueError(f"{folder} must be an ELMo of another format; it is a Hugging Face checkpoint already.")
-    inside = [path for path in visible if path.is_dir() or path.suffix == ".zip"]
+    inside = [path for path in visible if path.is_dir()]
     if len(inside) == 1:  # as archives have it
-        return open_source(inside[0], given, scratch)
+        return open_folder(inside[0], given, scratch)
     raise ValueError(
         f"{folder} must hold a released ELMo: options.json with an .hdf5 file or a TensorFlow checkpoint, "
         f"encoder.pkl with token_embedder.pkl, or a model.tar.gz; it holds {', '.join(sorted(names)[:8]) or 'nothing'}."
@@ -307,7 +294,7 @@ def open_bilm(folder: Path, given: Given, weights: Path) -> Source:
         arrays |= found
     vocabulary_file = find(folder, "*vocab*.txt", given.vocab, "--vocab", "vocab.txt")
     options = read_json(options_file)
-    return bilm_source("bilm-tf weights (hdf5)", weight_names.BILM, arrays, options, options_file, vocabulary_file)
+    return bilm_source("weights of bilm-tf", weight_names.BILM, arrays, options, options_file, vocabulary_file)
 
 
 def open_checkpoint(prefix: Path, given: Given) -> Source:
@@ -325,7 +312,7 @@ def open_checkpoint(prefix: Path, given: Given) -> Source:
         arrays["lm/softmax/W"] = arrays["lm/embedding"]
     vocabulary_file = find(folder, "*vocab*.txt", given.vocab, "--vocab", "vocab.txt")
     table = weight_names.BILM_CHECKPOINT
-    return bilm_source("bilm-tf training checkpoint", table, arrays, options, options_file, vocabulary_file)
+    return bilm_source("a training checkpoint of bilm-tf", table, arrays, options, options_file, vocabulary_file)
 
 
 def open_tf_hub(folder: Path) -> Source:
@@ -337,41 +324,64 @@ def open_tf_hub(folder: Path) -> Source:
         for name, stored in arrays.items()
         if not re.fullmatch(r"(module/)?bilm/Variable(_\d+)?", name)
     }
-    kernels, highways, layers = [
-        sorted(name for name in arrays if re.fullmatch(pattern, name))
-        for pattern in (r"bilm/CNN/W_cnn_\d+", r"bilm/CNN_high_\d+/W_carry", r"bilm/RNN_0/.*Cell\d+/.*lstm_cell/kernel")
-    ]
-    projection = re.sub("kernel$", "projection/kernel", layers[0]) if layers else ""
-    if not kernels or projection not in arrays or "bilm/char_embed" not in arrays:
-        shown = ", ".join(sorted(arrays)[:3]) or "nothing"
-        raise ValueError(
-            f"{folder} must be a module of ELMo, with variables bilm/CNN/… and bilm/RNN_0/…; it holds {shown}."
-        )
-    characters = arrays["bilm/char_embed"]
-    if characters.shape[0] == 262:  # a graph for prediction, whose row 0 means "no word here"
-        arrays["bilm/char_embed"] = replace(
-            characters, shape=(261, *characters.shape[1:]), load=lambda: characters.load()[1:]
-        )
-    dim, projection_dim = arrays[projection].shape
-    filters = [(arrays[name].shape[1], arrays[name].shape[3]) for name in kernels]
-    options = {
-        "lstm": {**USUAL_LSTM, "dim": dim, "projection_dim": projection_dim, "n_layers": len(layers)},
-        "char_cnn": {
-            **USUAL_CNN,
-            "filters": filters,
-            "n_highway": len(highways),
-            "embedding": {"dim": arrays["bilm/char_embed"].shape[1]},
-        },
+    characters = arrays.get("bilm/char_embed")
+    if characters is not None and characters.shape[0] == 262:  # a graph for prediction, with the row of "no word here"
+        shape = (261, *characters.shape[1:])
+        arrays["bilm/char_embed"] = replace(characters, shape=shape, load=lambda: characters.load()[1:])
+    names = {
+        "characters": "bilm/char_embed",
+        "kernel": "bilm/CNN/W_cnn_{i}",
+        "highway": "bilm/CNN_high_{i}/W_carry",
+        "projection": "bilm/RNN_0/RNN/MultiRNNCell/Cell{i}/rnn/lstm_cell/projection/kernel",
     }
-    return bilm_source("TensorFlow Hub module", weight_names.TF_HUB, arrays, options, folder, None)
+    options = usual_options(arrays, names, folder, lambda kernel: (kernel[1], kernel[3]), lambda projection: projection)
+    return bilm_source("a TensorFlow Hub module", weight_names.TF_HUB, arrays, options, folder, None)
+
+
+def usual_options(
+    arrays: dict[str, Stored], names: dict[str, str], path: Path, width_and_number: Callable, cells_and_size: Callable
+) -> dict:
+    """The options of a model that comes without them, but is known to be like AllenNLP's: its sizes are its shapes."""
+    shapes = {part: [] for part in names}
+    for part, name in names.items():
+        while name.format(i=len(shapes[part])) in arrays:
+            shapes[part].append(arrays[name.format(i=len(shapes[part]))].shape)
+            if "{i}" not in name:
+                break
+        if not shapes[part] and part != "highway":
+            raise ValueError(f"{path} must hold an ELMo, and in it {name.format(i=0)}; it does not.")
+    try:
+        dim, projection_dim = cells_and_size(shapes["projection"][0])
+        return {
+            "lstm": {
+                "cell_clip": 3,
+                "proj_clip": 3,
+                "use_skip_connections": True,
+                "dim": dim,
+                "projection_dim": projection_dim,
+                "n_layers": len(shapes["projection"]),
+            },
+            "char_cnn": {
+                "activation": "relu",
+                "max_characters_per_token": 50,
+                "embedding": {"dim": shapes["characters"][0][1]},
+                "filters": [list(width_and_number(kernel)) for kernel in shapes["kernel"]],
+                "n_highway": len(shapes["highway"]),
+            },
+        }
+    except (ValueError, IndexError) as error:
+        raise ValueError(
+            f"{path} must hold an ELMo; its weights have the shapes of something else: {shapes}."
+        ) from error
 
 
 # AllenNLP
 
 
-def open_archive(folder: Path, given: Given, path: Path) -> Source:
+def open_allennlp(folder: Path, given: Given) -> Source:
     """The ELMo inside a model of AllenNLP: biLM and trained mix."""
-    stored = pickled_arrays(folder / "weights.th")
+    path = folder / "weights.th"
+    stored = pickled_arrays(path)
     ending = "_elmo_lstm._token_embedder._char_embedding_weights"
     roots = [name.removesuffix(ending) for name in stored if name.endswith(ending)]
     if not roots:
@@ -417,8 +427,8 @@ def open_archive(folder: Path, given: Given, path: Path) -> Source:
         mix_layer_norm=bool(settings.get("do_layer_norm", False)),
     )
     source = Source(
-        format="AllenNLP model archive",
-        files=[path] if path.is_file() else used_files(arrays, options_file),
+        format="a model of AllenNLP",
+        files=used_files(arrays, options_file),
         config=config,
         table=weight_names.ALLENNLP,
         arrays=arrays,
@@ -450,25 +460,15 @@ def archive_options(folder: Path, given: Given, settings: dict, arrays: dict[str
         raise FileNotFoundError(
             f"{path} does not hold the options of its ELMo ({named or 'it names none'}): name the file by --options."
         )
-    embedder, layer = "_elmo_lstm._token_embedder.", "_elmo_lstm._elmo_lstm.forward_layer_"
-    kernels = [name for name in arrays if re.fullmatch(re.escape(embedder) + r"char_conv_\d+\.weight", name)]
-    shapes = [arrays[f"{embedder}char_conv_{i}.weight"].shape for i in range(len(kernels))]
-    projection_dim, dim = arrays[layer + "0.state_projection.weight"].shape
-    options = {
-        "lstm": {
-            **USUAL_LSTM,
-            "dim": dim,
-            "projection_dim": projection_dim,
-            "n_layers": sum(name.startswith(layer) and name.endswith("bias") for name in arrays),
-        },
-        "char_cnn": {
-            **USUAL_CNN,
-            "filters": [[width, number] for number, _, width in shapes],
-            "n_highway": sum(name.startswith(embedder + "_highways.") and name.endswith("bias") for name in arrays),
-            "embedding": {"dim": arrays[embedder + "_char_embedding_weights"].shape[1]},
-        },
+    names = {
+        "characters": "_elmo_lstm._token_embedder._char_embedding_weights",
+        "kernel": "_elmo_lstm._token_embedder.char_conv_{i}.weight",
+        "highway": "_elmo_lstm._token_embedder._highways._layers.{i}.weight",
+        "projection": "_elmo_lstm._elmo_lstm.forward_layer_{i}.state_projection.weight",
     }
-    return options, path
+    return usual_options(
+        arrays, names, path, lambda kernel: (kernel[2], kernel[0]), lambda projection: projection[::-1]
+    ), path
 
 
 # ELMoForManyLangs
@@ -524,11 +524,7 @@ def open_many_langs(folder: Path) -> Source:
         raise ValueError(f"{options_file} and the dictionaries of {folder} make no ELMo: {one_line(error)}") from error
     source = Source(
         format="ELMoForManyLangs",
-        files=[
-            *files,
-            options_file,
-            *(folder / name for name in ("word.dic", "char.dic") if (folder / name).is_file()),
-        ],
+        files=used_files(arrays, options_file, *sorted(folder.glob("*.dic"))),
         config=config,
         table=weight_names.MANY_LANGS,
         arrays=arrays,
