@@ -126,7 +126,8 @@ def difference(some: dict, others: dict) -> float:
     """The largest difference between arrays of the same names and shapes."""
     assert sorted(some) == sorted(others)
     assert {name: some[name].shape for name in some} == {name: others[name].shape for name in others}
-    return max(float(np.abs(some[name] - others[name]).max()) for name in some)
+    # A language model's scores of padding are minus infinity, which has no difference from itself.
+    return max(float(np.abs(np.nan_to_num(some[name]) - np.nan_to_num(others[name])).max()) for name in some)
 
 
 def load_arrays(path) -> dict:
@@ -307,7 +308,7 @@ def test_the_same_numbers_everywhere(checkpoints, opened_elsewhere, inputs, save
     assert difference(without(here, *new), without(before, *new)) == 0.0
     assert not any(weight.data_ptr() % 64 for weight in model.parameters())  # on some machines that is what it takes
     assert all(module.startswith("transformers_modules.") for module in said[opened_as]["modules"])
-    assert said[opened_as]["frozen"] == (opened_as != "AutoModel")
+    assert said[opened_as]["frozen"] == (opened_as == "AutoModelForTokenClassification")
     assert type(model).__module__ == "transformers_elmo.modeling_elmo"
     config = AutoConfig.from_pretrained(path)
     assert type(config) is ElmoConfig and json.loads(json.dumps(config.to_dict())) == said["config"]

@@ -13,7 +13,7 @@ from conftest import random_batch, randomise, tiny_config
 from reference import elmo
 from transformers_elmo import modeling_elmo
 from transformers_elmo.configuration_elmo import AUTO_MAP, ElmoConfig
-from transformers_elmo.modeling_elmo import ElmoForTokenClassification, ElmoModel
+from transformers_elmo.modeling_elmo import ElmoForPreTraining, ElmoForTokenClassification, ElmoModel
 
 INPUTS = ("characters", "words", "words+characters")
 CHARACTERS_AND_WORDS = {"inputs": "words+characters", "word_embedding_dim": 3}
@@ -654,6 +654,51 @@ def test_frozen_after_loading(inputs, tmp_path):
     assert trainable(ElmoForTokenClassification.from_pretrained(tmp_path)) == MIX_AND_HEAD
     model.elmo.save_pretrained(tmp_path)
     assert trainable(ElmoForTokenClassification.from_pretrained(tmp_path)) == MIX_AND_HEAD
+
+
+def build_language_model(dtype=torch.float64, **options) -> ElmoForPreTraining:
+    return randomise(ElmoForPreTraining(tiny_config(**options))).to(dtype).eval()
+
+
+@every_input
+def test_language_models_score_the_next_word(inputs):
+    """Forward the word after each word, backward the one before it, by the rows of one softmax; padding is no word."""
+    model = build_language_model(inputs=inputs)
+    batch = random_batch(model.config, [4, 0, 6])
+    state = random_state(model.config, 3)
+    outputs = model(**batch, state=state, output_hidden_states=True)
+    weights = weights_of(model.elmo)
+    layers, _, last_state = elmo(model.config, weights, sentences_of(batch), [part.numpy() for part in state])
+    weight, bias = weights_of(model)["softmax.weight"], weights_of(model)["softmax.bias"]
+    size = model.config.output_dim
+    for row, sentence in enumerate(layers):
+        for logits, half in ((outputs.forward_logits, slice(size)), (outputs.backward_logits, slice(size, None))):
+            assert logits.shape == (3, 6, model.config.vocab_size)
+            assert (logits[row, :, 0] == -torch.inf).all()
+            assert_near(logits[row, : sentence.shape[1], 1:], sentence[-1][:, half] @ weight.T + bias, 1e-10)
+    assert len(outputs.hidden_states) == 3
+    assert_all_near(outputs.state, last_state, 1e-10)
+    assert model(**batch).hidden_states is None and model(**batch).state is None
+
+
+def test_language_models_train_the_bilm(tmp_path):
+    model = build_language_model(torch.float32)
+    assert trainable(model) == {name for name, _ in model.named_parameters()}
+    model.save_pretrained(tmp_path)
+    again = ElmoForPreTraining.from_pretrained(tmp_path)
+    assert trainable(again) == {name for name, _ in model.named_parameters()}
+    batch = random_batch(model.config, [3])
+    assert torch.equal(again(**batch).forward_logits, model(**batch).forward_logits)
+
+
+@pytest.mark.parametrize("model_class", [ElmoModel, ElmoForTokenClassification])
+def test_a_softmax_is_passed_over_where_it_is_not_asked_for(model_class, tmp_path, caplog):
+    model = build_language_model(torch.float32)
+    model.save_pretrained(tmp_path)
+    loaded, report = model_class.from_pretrained(tmp_path, output_loading_info=True)
+    assert not report["unexpected_keys"] and "softmax." not in caplog.text
+    batch = random_batch(model.config, [3])
+    assert torch.equal(loaded.base_model(**batch).last_hidden_state, model.elmo(**batch).last_hidden_state)
 
 
 def test_dropout_only_where_the_bilm_is_trained():
