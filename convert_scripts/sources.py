@@ -29,28 +29,21 @@ from .reading import (
 )
 from .weight_names import NameTable
 
-# Of ELMoForManyLangs' second json, which the released archives name but do not all hold.
-MANY_LANGS_CONFIGS = {
-    "cnn_50_100_512_4096_sample.json": {
-        "encoder": {
-            "name": "elmo",
-            "projection_dim": 512,
-            "cell_clip": 3,
-            "proj_clip": 3,
-            "dim": 4096,
-            "n_layers": 2,
-        },
-        "token_embedder": {
-            "name": "cnn",
-            "activation": "relu",
-            "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
-            "n_highway": 2,
-            "word_dim": 100,
-            "char_dim": 50,
-            "max_characters_per_token": 50,
-        },
-        "dropout": 0.1,
-    }
+ALLENNLP_CHARACTERS = "_elmo_lstm._token_embedder._char_embedding_weights"  # what every Elmo of AllenNLP has
+# The second json of ELMoForManyLangs that all published models name, though not all of them hold it.
+MANY_LANGS_JSON = "cnn_50_100_512_4096_sample.json"
+MANY_LANGS_OPTIONS = {
+    "encoder": {"name": "elmo", "projection_dim": 512, "cell_clip": 3, "proj_clip": 3, "dim": 4096, "n_layers": 2},
+    "token_embedder": {
+        "name": "cnn",
+        "activation": "relu",
+        "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+        "n_highway": 2,
+        "word_dim": 100,
+        "char_dim": 50,
+        "max_characters_per_token": 50,
+    },
+    "dropout": 0.1,
 }
 
 
@@ -67,14 +60,15 @@ class Source:
     layers: Callable[[list[list[str]]], list[np.ndarray]]  # in plain numpy, from the arrays: (L + 1, T, 2P) of each
     notes: list[str] = field(default_factory=list)  # what a user should know of it
 
-    def read(self, name: str) -> np.ndarray:
-        """An array for the plain numpy computation."""
-        return self.arrays[name].read().astype(np.float64)
-
     def array_of(self, ours: str) -> np.ndarray | None:
         """The array for one of our parameters as it is, None where the source has none."""
         theirs = next((name for name in self.arrays if self.table.to_ours(name)[0] == (ours,)), None)
         return None if theirs is None else self.arrays[theirs].read()
+
+
+def reader(arrays: dict[str, Stored]) -> Callable[[str], np.ndarray]:
+    """Arrays by name for the plain numpy computation."""
+    return lambda name: arrays[name].read().astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -141,11 +135,15 @@ def open_folder(folder: Path, given: Given, scratch: Path) -> Source:
     )
 
 
+def given_file(path: Path | None, flag: str) -> Path | None:
+    if path is not None and not path.is_file():
+        raise FileNotFoundError(f"{flag} must name a file; {path} is none.")
+    return path
+
+
 def find(folder: Path, pattern: str, given: Path | None, flag: str, exact: str) -> Path | None:
     """The one file of a kind in a folder, or the one that the user gave."""
-    if given is not None:
-        if not given.is_file():
-            raise FileNotFoundError(f"{flag} must name a file; {given} is none.")
+    if given_file(given, flag) is not None:
         return given
     if (folder / exact).is_file():
         return folder / exact
@@ -169,10 +167,13 @@ def checkpoints_in(folder: Path) -> list[Path]:
     return sorted(steps, key=steps.get)
 
 
+def hdf5_files_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix in (".hdf5", ".h5"))
+
+
 def hdf5_weights_in(folder: Path) -> list[Path]:
     """The hdf5 files that hold a biLM, among others that hold vectors or a softmax."""
-    files = sorted(path for path in folder.iterdir() if path.suffix in (".hdf5", ".h5"))
-    return [path for path in files if any(name.startswith("RNN_") for name in hdf5_arrays(path))]
+    return [path for path in hdf5_files_in(folder) if any(name.startswith("RNN_") for name in hdf5_arrays(path))]
 
 
 def dumped_name(name: str) -> str:
@@ -201,35 +202,23 @@ def bilm_source(
 ) -> Source:
     """A biLM of bilm-tf in any of the formats that keep its names."""
     dumped = {dumped_name(name): stored for name, stored in arrays.items()}
-    fields = {}
-    if "char_embed" in dumped:
-        fields["char_vocab_size"] = dumped["char_embed"].shape[0] + 1  # whatever n_characters says: 261 or 262
-    words, notes = None, []
+    words, notes, fields = None, [], {}
     if vocabulary_file is not None:
         words = read_vocabulary(vocabulary_file)
-        replaced = sum(word.startswith("<line ") for word in words)
-        if replaced:
-            notes.append(
-                f"{replaced} lines of {vocabulary_file.name} are empty or repeated further down; the last counts."
-            )
         fields["vocab_size"] = len(words) + 1
+        unused = sum(word.startswith("<line ") for word in words)
+        if unused:
+            notes.append(f"{unused} lines of {vocabulary_file.name} are empty or come again, and the last one counts.")
     for name in ("embedding", "softmax/W"):
         if name in dumped:
-            rows, file = dumped[name].shape[0], dumped[name].file
-            fields["vocab_size"] = rows + 1
-            for what, number in (
-                (f"n_tokens_vocab in {options_file}", options.get("n_tokens_vocab")),
-                (f"the number of words in {vocabulary_file}", None if words is None else len(words)),
-            ):
-                if number not in (None, rows):
-                    raise ValueError(f"{what} must be {rows:,}, the rows of {name} in {file}; it is {number:,}.")
-            missing = [] if words is None else [word for word in ("<S>", "</S>", "<UNK>") if word not in words]
-            if missing:
-                raise ValueError(f"{vocabulary_file} must hold <S>, </S> and <UNK>; it lacks {', '.join(missing)}.")
-            if words is None and name == "embedding":
-                raise FileNotFoundError(f"{file} holds a model of words and needs its vocab.txt: name it by --vocab.")
-            if words is None:
-                notes.append("The softmax has no vocabulary: give vocab.txt by --vocab to know whose its rows are.")
+            fields["vocab_size"] = dumped[name].shape[0] + 1
+            check_words(dumped[name], options, options_file, words, vocabulary_file)
+    if words is None and "embedding" in dumped:
+        raise FileNotFoundError(f"{dumped['embedding'].file} reads words and needs its vocab.txt: name it by --vocab.")
+    if words is None and "softmax/W" in dumped:
+        notes.append("The softmax came without vocab.txt, so that nobody knows whose its rows are.")
+    if "char_embed" in dumped:
+        fields["char_vocab_size"] = dumped["char_embed"].shape[0] + 1  # whatever n_characters says: 261 or 262
     config = bilm_config(options, options_file, **fields)
     tokenizer = ElmoTokenizer(
         vocab=words,
@@ -245,9 +234,25 @@ def bilm_source(
         table=table,
         arrays=arrays,
         tokenizer=tokenizer,
-        layers=numpy_elmo.BilmTf(options, lambda name: dumped[name].read().astype(np.float64), numbers),
+        layers=numpy_elmo.BilmTf(options, reader(dumped), numbers),
         notes=notes,
     )
+
+
+def check_words(
+    table: Stored, options: dict, options_file: Path, words: list[str] | None, vocabulary_file: Path | None
+):
+    """A table of words must have a row for each word, wherever the words are counted."""
+    rows = table.shape[0] if table.shape else 0
+    for what, number in (
+        (f"n_tokens_vocab in {options_file}", options.get("n_tokens_vocab")),
+        (f"the number of words in {vocabulary_file}", None if words is None else len(words)),
+    ):
+        if number not in (None, rows):
+            raise ValueError(f"{what} must be {rows}, the rows of {table.name} in {table.file}; it is {number}.")
+    missing = [] if words is None else [word for word in ("<S>", "</S>", "<UNK>") if word not in words]
+    if missing:
+        raise ValueError(f"{vocabulary_file} must hold <S>, </S> and <UNK>; it lacks {', '.join(missing)}.")
 
 
 def used_files(arrays: dict[str, Stored], *others: Path | None) -> list[Path]:
@@ -280,17 +285,18 @@ def open_bilm(folder: Path, given: Given, weights: Path) -> Source:
     options_file = find(folder, "*options*.json", options_file, "--options", "options.json")
     if options_file is None:
         raise FileNotFoundError(f"{weights} needs its options.json, and {folder} holds none: name it by --options.")
-    softmax = [given.softmax] if given.softmax else []
-    if not softmax:
-        others = [path for path in folder.iterdir() if path.suffix in (".hdf5", ".h5") and path != weights]
-        softmax = [path for path in others if "softmax/W" in hdf5_arrays(path)]
-        if len(softmax) > 1:
-            shown = ", ".join(sorted(path.name for path in softmax))
+    softmax = given_file(given.softmax, "--softmax")
+    if softmax is None:
+        others = [path for path in hdf5_files_in(folder) if path != weights and "softmax/W" in hdf5_arrays(path)]
+        if len(others) > 1:
+            shown = ", ".join(path.name for path in others)
             raise ValueError(f"{folder} must hold one softmax; it holds {shown}: choose by --softmax.")
-    for path in softmax:
-        found = hdf5_arrays(path)
+        softmax = others[0] if others else None
+    if softmax is not None:
+        found = hdf5_arrays(softmax)
         if "softmax/W" not in found:
-            raise ValueError(f"{path} must hold the datasets softmax/W and softmax/b; it holds {', '.join(found)}.")
+            shown = ", ".join(sorted(found)[:3]) or "nothing"
+            raise ValueError(f"{softmax} must hold the datasets softmax/W and softmax/b; it holds {shown}.")
         arrays |= found
     vocabulary_file = find(folder, "*vocab*.txt", given.vocab, "--vocab", "vocab.txt")
     options = read_json(options_file)
@@ -380,63 +386,63 @@ def usual_options(
 
 def open_allennlp(folder: Path, given: Given) -> Source:
     """The ELMo inside a model of AllenNLP: biLM and trained mix."""
-    path = folder / "weights.th"
-    stored = pickled_arrays(path)
-    ending = "_elmo_lstm._token_embedder._char_embedding_weights"
-    roots = [name.removesuffix(ending) for name in stored if name.endswith(ending)]
-    if not roots:
-        raise ValueError(f"{path} must hold a model with ELMo inside, a weight named …{ending}; it has none.")
-    root, notes = roots[0], []
-    if len(roots) > 1:
-        notes.append(f"The model has several ELMos; this is {root.rstrip('.')}, not {', '.join(roots[1:])}.")
-    arrays = {name.removeprefix(root): array for name, array in stored.items() if name.startswith(root)}
-    # A table of words that were spelled beforehand says nothing that their characters do not say.
-    arrays.pop("_elmo_lstm._word_embedding.weight", None)
-    mixes = sorted({name.split(".")[0] for name in arrays if name.startswith("scalar_mix_")})
-    if len(mixes) > 1:
-        notes.append(f"The model has {len(mixes)} mixes; this is the first.")
-    arrays = {
-        re.sub(r"^scalar_mix_0\.", "scalar_mix.", name): array
-        for name, array in arrays.items()
-        if name.split(".")[0] not in mixes[1:]
-    }
-    number = sum(name.startswith("scalar_mix.scalar_parameters.") for name in arrays)
-    parameters = [arrays.pop(f"scalar_mix.scalar_parameters.{i}") for i in range(number)]
-    if parameters:
-        arrays["scalar_mix.scalar_parameters"] = Stored(
-            parameters[0].file,
-            parameters[0].name[:-2],
-            (len(parameters),),
-            lambda: np.concatenate([parameter.read() for parameter in parameters]),
-        )
-    around = [name for name in stored if not name.startswith(root)]
-    if around:
-        parts = ", ".join(dict.fromkeys(name.split(".")[0] for name in around))
-        notes.append(f"{len(around)} weights of the model around ELMo were left out: {parts}.")
+    path, notes = folder / "weights.th", []
+    arrays = elmo_inside(pickled_arrays(path), path, notes)
     settings = elmo_settings(read_json(folder / "config.json")) if (folder / "config.json").is_file() else {}
-    options, options_file = archive_options(folder, given, settings, arrays, path)
-    if not {"char_cnn", "lstm"} <= options.keys():
-        raise ValueError(f"{options_file} must hold the options of a bilm-tf model, char_cnn and lstm; it does not.")
-    # AllenNLP's words are 50 wide, and its weights hold the forget bias.
+    options, options_file = allennlp_options(folder, given, settings, arrays, path)
+    if not options.get("char_cnn"):
+        raise ValueError(f"{options_file} must hold the options of a model that reads characters; it has no char_cnn.")
+    # AllenNLP's words are 50 wide, its characters have their row 0, and its weights hold the forget bias.
     config = bilm_config(
         options,
         options_file,
         forget_bias=0.0,
         max_characters_per_token=50,
-        char_vocab_size=arrays[ending].shape[0],
+        char_vocab_size=arrays[ALLENNLP_CHARACTERS].shape[0],
         mix_layer_norm=bool(settings.get("do_layer_norm", False)),
     )
-    source = Source(
+    return Source(
         format="a model of AllenNLP",
         files=used_files(arrays, options_file),
         config=config,
         table=weight_names.ALLENNLP,
         arrays=arrays,
         tokenizer=ElmoTokenizer(),
-        layers=numpy_elmo.AllenNlp(options, lambda name: source.read(name)),
+        layers=numpy_elmo.AllenNlp(options, reader(arrays)),
         notes=notes,
     )
-    return source
+
+
+def elmo_inside(stored: dict[str, Stored], path: Path, notes: list[str]) -> dict[str, Stored]:
+    """The weights of the `Elmo` module in a model, without the path to it."""
+    roots = [name.removesuffix(ALLENNLP_CHARACTERS) for name in stored if name.endswith(ALLENNLP_CHARACTERS)]
+    if not roots:
+        raise ValueError(f"{path} must hold a model with ELMo inside, a weight …{ALLENNLP_CHARACTERS}; it has none.")
+    root = roots[0]
+    if len(roots) > 1:
+        notes.append(f"The model has {len(roots)} ELMos; this is {root.rstrip('.')}.")
+    around = [name for name in stored if not name.startswith(root)]
+    if around:
+        parts = ", ".join(dict.fromkeys(name.split(".")[0] for name in around))
+        notes.append(f"{len(around)} weights of the model around ELMo were left out: {parts}.")
+    arrays = {name.removeprefix(root): array for name, array in stored.items() if name.startswith(root)}
+    # A table of words that were spelled beforehand says nothing that their characters do not say.
+    arrays.pop("_elmo_lstm._word_embedding.weight", None)
+    others = sorted({name.split(".")[0] for name in arrays if name.startswith("scalar_mix_")} - {"scalar_mix_0"})
+    if others:
+        notes.append(f"The model has {len(others) + 1} mixes; this is the first, scalar_mix_0.")
+    arrays = {name: array for name, array in arrays.items() if name.split(".")[0] not in others}
+    parameters = []
+    while (parameter := arrays.pop(f"scalar_mix_0.scalar_parameters.{len(parameters)}", None)) is not None:
+        parameters.append(parameter)
+    if parameters:
+        arrays["scalar_mix_0.scalar_parameters"] = Stored(
+            path,
+            root + "scalar_mix_0.scalar_parameters",
+            (len(parameters),),
+            lambda: np.concatenate([parameter.read() for parameter in parameters]),
+        )
+    return arrays
 
 
 def elmo_settings(config) -> dict:
@@ -448,10 +454,12 @@ def elmo_settings(config) -> dict:
     return config if "options_file" in config else elmo_settings(list(config.values()))
 
 
-def archive_options(folder: Path, given: Given, settings: dict, arrays: dict[str, Stored], path: Path):
-    """The options of an archive's biLM: given, archived, on disk, or those of AllenNLP's released models."""
+def allennlp_options(
+    folder: Path, given: Given, settings: dict, arrays: dict[str, Stored], path: Path
+) -> tuple[dict, Path]:
+    """The options of the biLM in a model: given, archived, on disk, or those of AllenNLP's released models."""
     named = str(settings.get("options_file", ""))
-    if given.options:
+    if given_file(given.options, "--options") is not None:
         return read_json(given.options), given.options
     for candidate in (*folder.glob("fta/**/*options*"), *folder.glob("*options*.json"), Path(named)):
         if candidate.is_file():
@@ -461,14 +469,13 @@ def archive_options(folder: Path, given: Given, settings: dict, arrays: dict[str
             f"{path} does not hold the options of its ELMo ({named or 'it names none'}): name the file by --options."
         )
     names = {
-        "characters": "_elmo_lstm._token_embedder._char_embedding_weights",
+        "characters": ALLENNLP_CHARACTERS,
         "kernel": "_elmo_lstm._token_embedder.char_conv_{i}.weight",
         "highway": "_elmo_lstm._token_embedder._highways._layers.{i}.weight",
         "projection": "_elmo_lstm._elmo_lstm.forward_layer_{i}.state_projection.weight",
     }
-    return usual_options(
-        arrays, names, path, lambda kernel: (kernel[2], kernel[0]), lambda projection: projection[::-1]
-    ), path
+    options = usual_options(arrays, names, path, lambda kernel: kernel[::-2], lambda projection: projection[::-1])
+    return options, path
 
 
 # ELMoForManyLangs
@@ -479,18 +486,12 @@ def open_many_langs(folder: Path) -> Source:
     options, options_file = many_langs_options(folder)
     embedder, encoder, notes = options["token_embedder"], options["encoder"], []
     arrays = pickled_arrays(folder / "token_embedder.pkl") | pickled_arrays(folder / "encoder.pkl")
-    words, word_rows = dictionary(
-        folder / "word.dic", arrays.get("word_emb_layer.embedding.weight"), embedder["word_dim"]
-    )
-    characters, rows = dictionary(
-        folder / "char.dic", arrays.get("char_emb_layer.embedding.weight"), embedder["char_dim"]
-    )
+    words, word_rows = dictionary(folder, "word", arrays, embedder)
+    characters, character_rows = dictionary(folder, "char", arrays, embedder)
     if (folder / "classifier.pkl").is_file():
         arrays |= classifier(folder / "classifier.pkl", word_rows, notes)
-    inputs = "+".join(kind for kind, known in (("words", words), ("characters", characters)) if known is not None)
     fields = {
-        "inputs": inputs,
-        "word_embedding_dim": embedder["word_dim"] or None,
+        "inputs": "+".join(kind for kind in ("words", "characters") if embedder[f"{kind[:4]}_dim"]),
         "max_characters_per_token": embedder["max_characters_per_token"],
         "lstm_dim": encoder["dim"],
         "projection_dim": encoder["projection_dim"],
@@ -500,9 +501,11 @@ def open_many_langs(folder: Path) -> Source:
         "forget_bias": 0.0,  # the weights hold it
         "dropout": options.get("dropout", 0.1),
     }
+    if words is not None:
+        fields["word_embedding_dim"] = embedder["word_dim"]
     if characters is not None:
         fields |= {
-            "char_vocab_size": rows + 1,
+            "char_vocab_size": character_rows + 1,
             "char_embedding_dim": embedder["char_dim"],
             "char_filters": embedder["filters"],
             "char_activation": embedder["activation"],
@@ -511,69 +514,67 @@ def open_many_langs(folder: Path) -> Source:
     try:
         tokenizer = ElmoTokenizer(
             vocab=None if words is None else by_number(words, word_rows),
-            char_vocab=None if characters is None else by_number(characters, rows),
+            char_vocab=None if characters is None else by_number(characters, character_rows),
             swap_word_marks=True,  # frontend.py of ELMoForManyLangs swaps them, and the released models need it so
             max_characters_per_token=embedder["max_characters_per_token"],
             bos_token="<bos>",
             eos_token="<eos>",
             unk_token="<oov>",
         )
-        fields |= {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-        config = ElmoConfig(vocab_size=tokenizer.vocab_size if words is None else word_rows + 1, **fields)
+        config = ElmoConfig(
+            vocab_size=tokenizer.vocab_size,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            **fields,
+        )
     except (ValueError, TypeError, StrictDataclassError) as error:
         raise ValueError(f"{options_file} and the dictionaries of {folder} make no ELMo: {one_line(error)}") from error
-    source = Source(
+    return Source(
         format="ELMoForManyLangs",
         files=used_files(arrays, options_file, *sorted(folder.glob("*.dic"))),
         config=config,
         table=weight_names.MANY_LANGS,
         arrays=arrays,
         tokenizer=tokenizer,
-        layers=numpy_elmo.ManyLangs(options, lambda name: source.read(name), words, characters),
+        layers=numpy_elmo.ManyLangs(options, reader(arrays), words, characters),
         notes=notes,
     )
-    return source
 
 
 def many_langs_options(folder: Path) -> tuple[dict, Path]:
     """The second json that config.json names: by its name, since the path is that of another machine."""
     named = read_json(folder / "config.json").get("config_path")
     name = Path(str(named).replace("\\", "/")).name
-    for path in (folder / name, folder / "configs" / name):
-        if path.is_file():
-            options, options_file = read_json(path), path
-            break
-    else:
-        if name not in MANY_LANGS_CONFIGS:
-            raise FileNotFoundError(f"{folder} must hold {name}, which config.json names as config_path; it does not.")
-        options, options_file = MANY_LANGS_CONFIGS[name], folder / "config.json"
-    embedder, encoder = (options.get(part) for part in ("token_embedder", "encoder"))
-    needed = {
-        "token_embedder": ("name", "word_dim", "char_dim", "max_characters_per_token"),
-        "encoder": ("name", "dim", "projection_dim", "n_layers", "cell_clip", "proj_clip"),
-    }
-    for part, keys in needed.items():
-        missing = [key for key in keys if key not in (options.get(part) or {})]
+    beside = [path for path in (folder / name, folder / "configs" / name) if path.is_file()]
+    if not beside and name != MANY_LANGS_JSON:
+        raise FileNotFoundError(f"{folder} must hold {name}, which config.json names as config_path; it does not.")
+    options, path = (read_json(beside[0]), beside[0]) if beside else (MANY_LANGS_OPTIONS, folder / "config.json")
+    for part in ("token_embedder", "encoder"):
+        got, published = options.get(part), MANY_LANGS_OPTIONS[part]
+        missing = [key for key in published if key not in got] if isinstance(got, dict) else list(published)
         if missing:
-            raise ValueError(f"{options_file} must have {', '.join(keys)} in {part}; it lacks {', '.join(missing)}.")
-    if (embedder["name"], encoder["name"]) != ("cnn", "elmo"):
-        raise ValueError(
-            f"{options_file} must describe a cnn token_embedder and an elmo encoder; "
-            f"it has {embedder['name']} and {encoder['name']}."
-        )
-    return options, options_file
+            raise ValueError(f"{path} must have {', '.join(published)} in {part}; it lacks {', '.join(missing)}.")
+        if got["name"] != published["name"]:
+            raise ValueError(f"{path} must describe {published['name']} as {part}; it has {got['name']!r}.")
+        for key, value in published.items():
+            if type(value) is int and not key.endswith("clip") and type(got[key]) is not int:
+                raise ValueError(f"{path} must have a whole number as {key} of {part}; it has {got[key]!r}.")
+    return options, path
 
 
-def dictionary(path: Path, table: Stored | None, dim: int) -> tuple[dict[str, int] | None, int]:
-    """The words or characters of a table and its rows; None where the model does not read them."""
-    if table is None or dim == 0:
+def dictionary(folder: Path, kind: str, arrays: dict[str, Stored], embedder: dict) -> tuple[dict[str, int] | None, int]:
+    """The words or characters of a model and the rows of their table; None where it does not read them."""
+    if embedder[f"{kind}_dim"] == 0:
         return None, 0
+    table = arrays.get(f"{kind}_emb_layer.embedding.weight")
+    if table is None or len(table.shape) != 2:
+        name = f"{kind}_emb_layer.embedding.weight"
+        raise ValueError(f"{folder / 'token_embedder.pkl'} must hold the table {name}, as {kind}_dim is not 0.")
+    path, rows = folder / f"{kind}.dic", table.shape[0]
     if not path.is_file():
-        raise FileNotFoundError(f"{table.file} has rows for what {path} lists; that file is missing.")
+        raise FileNotFoundError(f"{path} must be there, as {kind}_dim is not 0; it is missing.")
     # The rows are what counts: the dictionary may have more or fewer entries.
-    return {key: number for key, number in read_dictionary(path).items() if 0 <= number < table.shape[0]}, table.shape[
-        0
-    ]
+    return {key: number for key, number in read_dictionary(path).items() if 0 <= number < rows}, rows
 
 
 def by_number(entries: dict[str, int], rows: int) -> list[str]:

@@ -180,8 +180,8 @@ ALLENNLP = NameTable(
         ),
         ("_elmo_lstm._elmo_lstm.{d}_layer_{i}.state_linearity.bias", LSTM + "bias", TORCH_GATES),
         ("_elmo_lstm._elmo_lstm.{d}_layer_{i}.state_projection.weight", LSTM + "projection_weight", TRANSPOSED),
-        ("scalar_mix.scalar_parameters", "mix.weights", SAME),
-        ("scalar_mix.gamma", "mix.gamma", SAME),
+        ("scalar_mix_0.scalar_parameters", "mix.weights", SAME),
+        ("scalar_mix_0.gamma", "mix.gamma", SAME),
     ),
     ("forward", "backward"),
 )
