@@ -68,13 +68,17 @@ def convert(
     return output
 
 
-@contextmanager
-def staged(output: Path) -> Iterator[Path]:
-    """A folder beside `output` that takes its name when all has gone well, and is gone otherwise."""
+def check_output(output: Path):
     if output.exists() or output.is_symlink():
         raise FileExistsError(f"The output must be a new folder; {output} exists: remove it or choose another name.")
     if not output.parent.is_dir():
         raise FileNotFoundError(f"The output must lie in a folder that is there; {output.parent} is not.")
+
+
+@contextmanager
+def staged(output: Path) -> Iterator[Path]:
+    """A folder beside `output` that takes its name when all has gone well, and is gone otherwise."""
+    check_output(output)
     try:
         staging = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}-"))
     except OSError as error:

@@ -96,7 +96,7 @@ def hdf5_arrays(path: Path) -> dict[str, Stored]:
 
     def collect(name, item):
         if isinstance(item, h5py.Dataset):
-            arrays[name] = Stored(path, name, item.shape, lambda: load(name))
+            arrays[name] = Stored(path, name, item.shape or (), lambda: load(name))
 
     try:
         with h5py.File(path) as file:

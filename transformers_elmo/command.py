@@ -13,7 +13,7 @@ from tqdm import tqdm
 from transformers import AutoConfig
 from transformers.utils import logging
 
-from .convert_scripts.convert import convert
+from .convert_scripts.convert import check_output, convert
 from .convert_scripts.export import export_bilm
 from .convert_scripts.push import check_access, push
 from .convert_scripts.releases import RELEASES, download_release, find_release
@@ -75,13 +75,17 @@ def parser() -> argparse.ArgumentParser:
         "ELMoForManyLangs, a model.tar.gz of AllenNLP, a TensorFlow Hub module; as folder, file or zip. The result is "
         "compared with its source before it is written.",
     )
-    verb.add_argument("source", nargs="?", type=Path, help="file or folder")
-    verb.add_argument("-o", "--output", type=Path, help="folder to make")
-    verb.add_argument("--name", help="a known release, downloaded, instead of SOURCE")
+    verb.add_argument("source", metavar="SOURCE", nargs="?", type=Path, help="file or folder")
+    verb.add_argument("-o", "--output", metavar="DIR", type=Path, help="folder to make")
+    verb.add_argument("--name", help="a known release instead of SOURCE; its files are kept in HF_HOME/elmo")
     verb.add_argument("--list", action="store_true", help="show the known releases")
-    verb.add_argument("--options", type=Path, help="options.json, if it does not lie beside the weights")
-    verb.add_argument("--vocab", type=Path, help="vocab.txt, if it does not lie beside the weights")
-    verb.add_argument("--softmax", type=Path, help="hdf5 file of the softmax, if it does not lie beside the weights")
+    verb.add_argument(
+        "--options", metavar="FILE", type=Path, help="options.json, if it does not lie beside the weights"
+    )
+    verb.add_argument("--vocab", metavar="FILE", type=Path, help="vocab.txt, if it does not lie beside the weights")
+    verb.add_argument(
+        "--softmax", metavar="FILE", type=Path, help="hdf5 file of the softmax, if it does not lie beside the weights"
+    )
     verb.add_argument("--language", help="for the model card, as in en or pt")
     verb.add_argument("--license", help="for the model card, as in apache-2.0")
     verb.add_argument("--push-to-hub", metavar="REPO", help="push the result to this repository on the Hub")
@@ -214,13 +218,15 @@ def run_embed(arguments: argparse.Namespace) -> int:
 def run_convert(arguments: argparse.Namespace) -> int:
     if arguments.list:
         for release in RELEASES.values():
-            print(f"{release.name:<28} {release.description}")
+            print(f"{release.name:<31} {release.language or '':<4} {release.description}")
         return 0
     if (arguments.source is None) == (arguments.name is None):
         raise UserError("convert takes a SOURCE or the --name of a release, and not both; see elmo convert --list.")
     if arguments.output is None:
         raise UserError("convert needs the folder to make: --output DIR.")
     quiet()
+    # Whatever is known to fail fails before the work, which may be gigabytes of download.
+    check_output(arguments.output)
     if arguments.push_to_hub:
         check_access(arguments.push_to_hub)
     source, language, license, title = arguments.source, arguments.language, arguments.license, None
