@@ -149,37 +149,35 @@ TF_HUB = NameTable(
     ("0", "1"),
 )
 
+
+def torch_rows(convolution: str, highway: str, projection: str, lstm: str) -> tuple[Row, ...]:
+    """The rows that AllenNLP and ELMoForManyLangs share, given their names for the parts."""
+    highways = CHARACTERS + "highways.{i}."
+    return (
+        (convolution + "weight", CHARACTERS + "convolutions.{i}.weight", SAME),
+        (convolution + "bias", CHARACTERS + "convolutions.{i}.bias", SAME),
+        (highway + "weight", (highways + "transform.weight", highways + "carry.weight"), TORCH_HIGHWAY),
+        (highway + "bias", (highways + "transform.bias", highways + "carry.bias"), TORCH_HIGHWAY),
+        (projection + "weight", "token_encoder.projection.weight", SAME),
+        (projection + "bias", "token_encoder.projection.bias", SAME),
+        (lstm + "input_linearity.weight", LSTM + "input_weight", TORCH_GATES_TRANSPOSED),
+        (lstm + "state_linearity.weight", LSTM + "recurrent_weight", TORCH_GATES_TRANSPOSED),
+        (lstm + "state_linearity.bias", LSTM + "bias", TORCH_GATES),
+        (lstm + "state_projection.weight", LSTM + "projection_weight", TRANSPOSED),
+    )
+
+
 # An `Elmo` module inside an AllenNLP model, without the path to it. Its `scalar_parameters.0`, `.1` ... are one array
 # here, and its characters have their row 0.
 ALLENNLP = NameTable(
     (
         ("_elmo_lstm._token_embedder._char_embedding_weights", CHARACTERS + "embedding.weight", SAME),
-        ("_elmo_lstm._token_embedder.char_conv_{i}.weight", CHARACTERS + "convolutions.{i}.weight", SAME),
-        ("_elmo_lstm._token_embedder.char_conv_{i}.bias", CHARACTERS + "convolutions.{i}.bias", SAME),
-        (
-            "_elmo_lstm._token_embedder._highways._layers.{i}.weight",
-            (CHARACTERS + "highways.{i}.transform.weight", CHARACTERS + "highways.{i}.carry.weight"),
-            TORCH_HIGHWAY,
+        *torch_rows(
+            "_elmo_lstm._token_embedder.char_conv_{i}.",
+            "_elmo_lstm._token_embedder._highways._layers.{i}.",
+            "_elmo_lstm._token_embedder._projection.",
+            "_elmo_lstm._elmo_lstm.{d}_layer_{i}.",
         ),
-        (
-            "_elmo_lstm._token_embedder._highways._layers.{i}.bias",
-            (CHARACTERS + "highways.{i}.transform.bias", CHARACTERS + "highways.{i}.carry.bias"),
-            TORCH_HIGHWAY,
-        ),
-        ("_elmo_lstm._token_embedder._projection.weight", "token_encoder.projection.weight", SAME),
-        ("_elmo_lstm._token_embedder._projection.bias", "token_encoder.projection.bias", SAME),
-        (
-            "_elmo_lstm._elmo_lstm.{d}_layer_{i}.input_linearity.weight",
-            LSTM + "input_weight",
-            TORCH_GATES_TRANSPOSED,
-        ),
-        (
-            "_elmo_lstm._elmo_lstm.{d}_layer_{i}.state_linearity.weight",
-            LSTM + "recurrent_weight",
-            TORCH_GATES_TRANSPOSED,
-        ),
-        ("_elmo_lstm._elmo_lstm.{d}_layer_{i}.state_linearity.bias", LSTM + "bias", TORCH_GATES),
-        ("_elmo_lstm._elmo_lstm.{d}_layer_{i}.state_projection.weight", LSTM + "projection_weight", TRANSPOSED),
         ("scalar_mix_0.scalar_parameters", "mix.weights", SAME),
         ("scalar_mix_0.gamma", "mix.gamma", SAME),
     ),
@@ -191,24 +189,7 @@ MANY_LANGS = NameTable(
     (
         ("word_emb_layer.embedding.weight", "token_encoder.word_embedding.weight", WITHOUT_ROW_0),
         ("char_emb_layer.embedding.weight", CHARACTERS + "embedding.weight", WITHOUT_ROW_0),
-        ("convolutions.{i}.weight", CHARACTERS + "convolutions.{i}.weight", SAME),
-        ("convolutions.{i}.bias", CHARACTERS + "convolutions.{i}.bias", SAME),
-        (
-            "highways._layers.{i}.weight",
-            (CHARACTERS + "highways.{i}.transform.weight", CHARACTERS + "highways.{i}.carry.weight"),
-            TORCH_HIGHWAY,
-        ),
-        (
-            "highways._layers.{i}.bias",
-            (CHARACTERS + "highways.{i}.transform.bias", CHARACTERS + "highways.{i}.carry.bias"),
-            TORCH_HIGHWAY,
-        ),
-        ("projection.weight", "token_encoder.projection.weight", SAME),
-        ("projection.bias", "token_encoder.projection.bias", SAME),
-        ("{d}_layer_{i}.input_linearity.weight", LSTM + "input_weight", TORCH_GATES_TRANSPOSED),
-        ("{d}_layer_{i}.state_linearity.weight", LSTM + "recurrent_weight", TORCH_GATES_TRANSPOSED),
-        ("{d}_layer_{i}.state_linearity.bias", LSTM + "bias", TORCH_GATES),
-        ("{d}_layer_{i}.state_projection.weight", LSTM + "projection_weight", TRANSPOSED),
+        *torch_rows("convolutions.{i}.", "highways._layers.{i}.", "projection.", "{d}_layer_{i}."),
         ("column_emb.weight", "softmax.weight", SAME),  # of the sampled softmax
         ("column_bias.weight", "softmax.bias", COLUMN),
         ("hidden2tag.weight", "softmax.weight", SAME),  # of the whole one
