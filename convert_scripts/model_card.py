@@ -19,12 +19,27 @@ TEMPLATE = """\
 
 # {title}
 
-{what}, for [transformers](https://github.com/huggingface/transformers): {hidden_size} numbers for each word of a
-sentence, from {inputs}.
+ELMo ([Peters et al. 2018](https://arxiv.org/abs/1802.05365)) for
+[transformers](https://github.com/huggingface/transformers): {hidden_size} numbers for each word of a sentence, which
+depend on the sentence. {inputs}
 
 ## Usage
 
 ```python
+{usage}
+```
+
+The code comes with the checkpoint (`trust_remote_code=True`). Where the package transformers-elmo is installed and
+imported, its code is used instead and the argument is not needed.
+
+## Sizes
+
+| | |
+|---|---|
+{sizes}
+"""
+
+VECTORS = """\
 import torch
 from transformers import AutoModel, AutoTokenizer
 
@@ -37,19 +52,19 @@ with torch.no_grad():
     outputs = model(**inputs, output_hidden_states=True)
 
 print(outputs.last_hidden_state.shape)  # (2, 7, {hidden_size}): the mix, with a vector for each boundary of a sentence
-print(len(outputs.hidden_states))  # {layers}: words without context, then {lstm_layers}
-```
+print(len(outputs.hidden_states))  # {layers}: words without context, then the LSTM layers"""
 
-The code comes with the checkpoint (`trust_remote_code=True`); with
-[transformers-elmo](https://pypi.org/project/transformers-elmo/) installed and imported, its code is used and the
-argument is not needed.
+TAGGER = """\
+from transformers import pipeline
 
-## Sizes
+tagger = pipeline("token-classification", "{name}", trust_remote_code=True, aggregation_strategy="first")
+print(tagger("The bank of the river was steep."))"""
 
-| | |
-|---|---|
-{sizes}
-"""
+INPUTS = {
+    "characters": "A word is read from its characters, so that any word will do.",
+    "words": "A word is read from its id in a vocabulary.",
+    "words+characters": "A word is read from its characters and from its id in a vocabulary.",
+}
 
 SOURCE = """
 ## Source
@@ -94,29 +109,24 @@ def model_card(
     provenance: Provenance | None = None,
 ) -> str:
     """The text of README.md. `name` is what the usage loads: a folder, or a repository on the Hub."""
-    tagger = (config.architectures or [""])[0] == "ElmoForTokenClassification"
+    is_tagger = config.architectures == ["ElmoForTokenClassification"]
+    task = "token-classification" if is_tagger else "feature-extraction"
     metadata = ModelCardData(
         language=language,
         license=license,
         library_name="transformers",
-        tags=["elmo", "bilm", "contextual-word-embeddings", "feature-extraction"],
-        pipeline_tag="token-classification" if tagger else "feature-extraction",
+        tags=["elmo", "bilm", "contextual-word-embeddings", task],
+        pipeline_tag=task,
     )
-    layers = [f"LSTM {layer}" for layer in range(1, config.num_hidden_layers + 1)]
-    inputs = {
-        "characters": "its characters, so that any word has some",
-        "words": "its id in a vocabulary",
-        "words+characters": "its characters and its id in a vocabulary",
-    }
+    usage = (TAGGER if is_tagger else VECTORS).format(
+        name=name, hidden_size=config.hidden_size, layers=config.num_hidden_layers + 1
+    )
     text = TEMPLATE.format(
         metadata=metadata.to_yaml(),
         title=title or Path(name).name,
-        what="ELMo ([Peters et al. 2018](https://arxiv.org/abs/1802.05365))",
         hidden_size=config.hidden_size,
-        inputs=inputs[config.inputs],
-        name=name,
-        layers=config.num_hidden_layers + 1,
-        lstm_layers=" and ".join(layers),
+        inputs=INPUTS[config.inputs],
+        usage=usage,
         sizes=table(sizes(config, parameters)),
     )
     if provenance is not None:
@@ -154,5 +164,9 @@ def table(rows) -> str:
 
 
 def renamed(card: str, name: str) -> str:
-    """The card with usage that loads `name`."""
-    return re.sub(r'(from_pretrained\()"[^"]*"', lambda found: f'{found[1]}"{name}"', card)
+    """A card made here with usage that loads `name`; any other card as it is."""
+    usage = (
+        r'^(?:tokenizer = AutoTokenizer\.from_pretrained\(|tagger = pipeline\("[\w-]+", )"([^"]*)", trust_remote_code'
+    )
+    found = re.search(usage, card, re.MULTILINE)
+    return card if found is None else card.replace(f'"{found[1]}"', f'"{name}"')

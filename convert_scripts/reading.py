@@ -7,6 +7,7 @@ looked at when it is read. What is wrong with a file is said in one sentence tha
 """
 
 import hashlib
+import io
 import json
 import pickle
 import re
@@ -57,7 +58,7 @@ class Stored:
 
 
 def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
 
 
 def sha256_of(path: Path) -> str:
@@ -68,9 +69,17 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
+def read_text(path: Path) -> str:
+    """UTF-8 as it stands, its line ends too."""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be UTF-8 text; it holds the byte 0x{error.object[error.start]:02x}.") from error
+
+
 def read_json(path: Path) -> dict:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} must be JSON; it cannot be read ({one_line(error)}).") from error
     if not isinstance(content, dict):
@@ -145,11 +154,7 @@ def read_vocabulary(path: Path) -> list[str]:
     A word that stands there twice has the id of its last line in bilm-tf. Lines that no word has keep their place
     under a name that no word is.
     """
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = [line.strip() for line in file]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be UTF-8 text; it holds the byte 0x{error.object[error.start]:02x}.") from error
+    lines = [line.strip() for line in io.StringIO(read_text(path), newline=None)]
     words = [word for word in lines if word != "!!!MAXTERMID"]
     last = {word: number for number, word in enumerate(words)}
     return [word if word and last[word] == number else f"<line {number + 1}>" for number, word in enumerate(words)]
@@ -158,17 +163,13 @@ def read_vocabulary(path: Path) -> list[str]:
 def read_dictionary(path: Path) -> dict[str, int]:
     """ELMoForManyLangs' char.dic or word.dic: a word or character, a tab and its number."""
     entries = {}
-    try:
-        for line in path.read_text(encoding="utf-8").split("\n"):
-            if line:
-                fields = line.strip().split("\t")
-                # What it strips away is a space of another kind; it takes all of them for U+3000.
-                key, number = fields if len(fields) == 2 else ("\u3000", *fields)
-                entries[key] = int(number)
-    except ValueError as error:
-        if isinstance(error, UnicodeDecodeError):
-            raise ValueError(f"{path} must be UTF-8 text; it is not ({one_line(error)}).") from error
-        raise ValueError(f"{path} must have a word, a tab and a number on each line; it has {line!r:.80}.") from error
+    for line in filter(None, io.StringIO(read_text(path), newline=None).read().split("\n")):
+        fields = line.strip().split("\t")
+        # What it strips away is a space of another kind; it takes all of them for U+3000.
+        key, number = fields if len(fields) == 2 else ("\u3000", fields[-1])
+        if len(fields) > 2 or not number.isdecimal():
+            raise ValueError(f"{path} must have a word, a tab and a number on each line; it has {line!r:.80}.")
+        entries[key] = int(number)
     return entries
 
 

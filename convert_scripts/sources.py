@@ -270,7 +270,7 @@ def bilm_config(options: dict, options_file: Path, **fields) -> ElmoConfig:
     try:
         return ElmoConfig.from_bilm_options(options, **fields)
     except (ValueError, TypeError, AttributeError, KeyError, StrictDataclassError) as error:
-        raise ValueError(f"{options_file} must hold the options of a bilm-tf model: {one_line(error)}") from error
+        raise ValueError(f"{options_file} must hold the options of a bilm-tf model: {one_line(error)}.") from error
 
 
 def open_bilm(folder: Path, given: Given, weights: Path) -> Source:
@@ -528,7 +528,7 @@ def open_many_langs(folder: Path) -> Source:
             **fields,
         )
     except (ValueError, TypeError, StrictDataclassError) as error:
-        raise ValueError(f"{options_file} and the dictionaries of {folder} make no ELMo: {one_line(error)}") from error
+        raise ValueError(f"{options_file} and the dictionaries of {folder} make no ELMo: {one_line(error)}.") from error
     return Source(
         format="ELMoForManyLangs",
         files=used_files(arrays, options_file, *sorted(folder.glob("*.dic"))),

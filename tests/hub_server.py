@@ -11,7 +11,9 @@ It answers the unmodified `huggingface_hub` client for model repositories:
 
 Any token will do, but writing and all that touches a private repository need one (401). What is missing is a 404
 with X-Error-Code RepoNotFound, RevisionNotFound or EntryNotFound. Model cards are not judged. All else (pull requests,
-tags, datasets, Xet) is a 501, which the client raises at once. `hub.requests` lists (method, path, status) of answers.
+tags, datasets, Xet) is a 501, which the client raises at once. `hub.requests` lists (method, path, status) of answers,
+`hub.messages` has the messages of commits by sha. A bad day is a `hub.before` that is called with each request and
+raises a HubError to refuse it or a ConnectionError to hang up.
 
     store/lfs/{sha256}                    what came through LFS, checked against its name
     store/models/{repo}/refs/{branch}     the sha of the branch's last commit (`private` beside refs/: a private one)
@@ -74,7 +76,8 @@ def entry(root, path):
 class LoopbackHub:
     def __init__(self, store: Path):
         self.store = Path(store).resolve()
-        self.requests, self.lock = [], threading.Lock()
+        self.requests, self.messages, self.lock = [], {}, threading.Lock()
+        self.before = lambda request: None
         self.awaited = {}  # sha256 -> size of the LFS uploads a batch call has announced
 
     def __enter__(self):
@@ -101,6 +104,7 @@ class LoopbackHub:
         """Apply a commit's operations (NDJSON) to the branch, which is created if need be; the new sha."""
         with self.lock, tempfile.TemporaryDirectory(dir=repo) as tmp:
             new, ref, parent = Path(tmp).resolve() / "tree", repo / "refs" / quote(branch, safe=""), ""
+            message = None
             if ref.exists():
                 parent = ref.read_text()
                 shutil.copytree(repo / parent, new, copy_function=os.link)
@@ -109,6 +113,7 @@ class LoopbackHub:
                 if kind == "header":
                     if value.get("parentCommit", parent) != parent:
                         raise HubError(412, "A commit has happened since. Please refresh and try again.")
+                    message = value["summary"]
                     continue
                 path = inside(new, value["path"])
                 if kind == "deletedFolder":
@@ -130,6 +135,7 @@ class LoopbackHub:
                 new.rename(repo / sha)
             ref.parent.mkdir(exist_ok=True)
             ref.write_text(sha)
+            self.messages[sha] = message
             return sha
 
     def lfs_blob(self, oid, size=None):
@@ -155,6 +161,7 @@ class Handler(BaseHTTPRequestHandler):
         self.url, self.body = urlsplit(self.path), self.read_body()
         self.query, self.token = parse_qs(self.url.query), self.headers.get("Authorization")
         try:
+            self.hub.before(self)
             for method, regex, token, function in ROUTES:
                 if method == self.command.replace("HEAD", "GET") and (match := regex.fullmatch(self.url.path)):
                     arguments = {k: v and unquote(v) for k, v in match.groupdict().items()}

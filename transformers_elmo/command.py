@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import huggingface_hub.utils.logging
+from huggingface_hub.errors import StrictDataclassError
 from tqdm import tqdm
 from transformers import AutoConfig
 from transformers.utils import logging
@@ -147,6 +148,8 @@ def load(checkpoint: str, with_softmax: bool = False):
                 f"{checkpoint} must hold the weights of an ELMo model, it lacks {min(report['missing_keys'])}."
             )
         return model, ElmoTokenizer.from_pretrained(checkpoint)
+    except StrictDataclassError as error:
+        raise UserError(f"The config.json of {checkpoint} must describe an ELMo model: {error}") from error
     except OSError as error:
         if os.path.isdir(checkpoint) or "cannot be read" in str(error):
             raise
