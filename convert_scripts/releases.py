@@ -76,13 +76,12 @@ CHECKS = {  # the size and the SHA-256 of the file at an address
 }
 
 
-def bilm(options: str, weights: str, softmax: str = "", vocab: str = "") -> tuple[RemoteFile, ...]:
-    """The files of a biLM in HDF5; each argument is an address, or several with spaces between them."""
-    addresses = {"options.json": options, "weights.hdf5": weights, "softmax.hdf5": softmax, "vocab.txt": vocab}
+def files(**addresses: str) -> tuple[RemoteFile, ...]:
+    """Files by the beginning of their names, each at an address, or at several with spaces between them."""
+    names = {"options": "options.json", "weights": "weights.hdf5", "softmax": "softmax.hdf5", "vocab": "vocab.txt"}
     return tuple(
-        RemoteFile(tuple(urls.split()), name, *CHECKS.get(urls.split()[0], ()))
+        RemoteFile(tuple(urls.split()), names[name], *CHECKS.get(urls.split()[0], ()))
         for name, urls in addresses.items()
-        if urls
     )
 
 
@@ -91,42 +90,52 @@ def archive(number: int, *versions: int) -> tuple[RemoteFile, ...]:
     return (RemoteFile(tuple(f"{NLPL}{version}/{number}.zip" for version in versions), f"{number}.zip"),)
 
 
+ORIGINAL = files(
+    options=f"{BUCKET}{LARGE}_options.json {S3}{LARGE}_options.json",
+    weights=f"{BUCKET}{LARGE}_weights.hdf5 {S3}{LARGE}_weights.hdf5",
+)
+ORIGINAL_5_5B = files(
+    options=f"{S3}{LARGER}_options.json {BUCKET}{LARGER}_options.json",
+    weights=f"{S3}{LARGER}_weights.hdf5 {BUCKET}{LARGER}_weights.hdf5",
+)
 # A vocabulary only says which words the rows of a softmax are, so that models without one do without the other.
+SOFTMAX = files(
+    softmax=f"{S3}{LARGE}_softmax_weights.hdf5",
+    vocab=f"{S3}vocab-2016-09-10.txt {BUCKET}vocab-2016-09-10.txt",
+)
+SOFTMAX_5_5B = files(
+    softmax=f"{S3}{LARGER}_softmax_weights.hdf5",
+    vocab=f"{S3}2x4096_512_2048cnn_2xhighway_5.5B/tf_checkpoint/vocab-enwiki-news-500000.txt",
+)
 OF_ALLENNLP = [
     Release("small", "1 Billion Word Benchmark, 13.6 million parameters", "en", None, ALLENNLP,
-            bilm(f"{S3}{SMALL}_options.json", f"{S3}{SMALL}_weights.hdf5")),
+            files(options=f"{S3}{SMALL}_options.json", weights=f"{S3}{SMALL}_weights.hdf5")),
     Release("medium", "1 Billion Word Benchmark, 28.0 million parameters", "en", None, ALLENNLP,
-            bilm(f"{S3}{MEDIUM}_options.json", f"{S3}{MEDIUM}_weights.hdf5")),
-    Release("original", "1 Billion Word Benchmark, 93.6 million parameters", "en", None, ALLENNLP,
-            bilm(f"{BUCKET}{LARGE}_options.json {S3}{LARGE}_options.json",
-                 f"{BUCKET}{LARGE}_weights.hdf5 {S3}{LARGE}_weights.hdf5")),
-    Release("original-lm", "original with its softmax over 793,471 words", "en", None, ALLENNLP,
-            bilm(f"{BUCKET}{LARGE}_options.json {S3}{LARGE}_options.json",
-                 f"{BUCKET}{LARGE}_weights.hdf5 {S3}{LARGE}_weights.hdf5",
-                 f"{S3}{LARGE}_softmax_weights.hdf5",
-                 f"{S3}vocab-2016-09-10.txt {BUCKET}vocab-2016-09-10.txt")),
+            files(options=f"{S3}{MEDIUM}_options.json", weights=f"{S3}{MEDIUM}_weights.hdf5")),
+    Release("original", "1 Billion Word Benchmark, 93.6 million parameters", "en", None, ALLENNLP, ORIGINAL),
+    Release("original-lm", "original with its softmax", "en", None, ALLENNLP, ORIGINAL + SOFTMAX),
     Release("original-5.5b", "5.5 billion words of Wikipedia and news, 93.6 million parameters", "en", None, ALLENNLP,
-            bilm(f"{S3}{LARGER}_options.json {BUCKET}{LARGER}_options.json",
-                 f"{S3}{LARGER}_weights.hdf5 {BUCKET}{LARGER}_weights.hdf5")),
-    Release("original-5.5b-lm", "original-5.5b with its softmax", "en", None, ALLENNLP,
-            bilm(f"{S3}{LARGER}_options.json {BUCKET}{LARGER}_options.json",
-                 f"{S3}{LARGER}_weights.hdf5 {BUCKET}{LARGER}_weights.hdf5",
-                 f"{S3}{LARGER}_softmax_weights.hdf5",
-                 f"{S3}2x4096_512_2048cnn_2xhighway_5.5B/tf_checkpoint/vocab-enwiki-news-500000.txt")),
+            ORIGINAL_5_5B),
+    Release("original-5.5b-lm", "original-5.5b with its softmax", "en", None, ALLENNLP, ORIGINAL_5_5B + SOFTMAX_5_5B),
     Release("pubmed", "PubMed", "en", None, ALLENNLP,
-            bilm(f"{PUBMED}options.json", f"{PUBMED}weights_PubMed_only.hdf5")),
+            files(options=f"{PUBMED}options.json",
+                  weights=f"{PUBMED}weights_PubMed_only.hdf5")),
     Release("portuguese", "Wikipedia", "pt", None, ALLENNLP,
-            bilm(f"{PORTUGUESE}wikipedia/options.json", f"{PORTUGUESE}wikipedia/elmo_pt_weights.hdf5")),
+            files(options=f"{PORTUGUESE}wikipedia/options.json",
+                  weights=f"{PORTUGUESE}wikipedia/elmo_pt_weights.hdf5")),
     Release("portuguese-brwac", "brWaC", "pt", None, ALLENNLP,
-            bilm(f"{PORTUGUESE}brwac/options.json", f"{PORTUGUESE}brwac/elmo_pt_weights_dgx1.hdf5")),
+            files(options=f"{PORTUGUESE}brwac/options.json",
+                  weights=f"{PORTUGUESE}brwac/elmo_pt_weights_dgx1.hdf5")),
     Release("japanese", "made by ExaWizards", "ja", None, ALLENNLP,
-            bilm(f"{JAPANESE}options.json", f"{JAPANESE}weights.hdf5")),
+            files(options=f"{JAPANESE}options.json",
+                  weights=f"{JAPANESE}weights.hdf5")),
     Release("german", "Wikipedia with its comments, by T-Systems on site", "de", "bsd-2-clause", GERMAN,
-            bilm(f"{GERMAN}/releases/download/files_1/options.json",
-                 f"{GERMAN}/releases/download/files_1/weights.hdf5")),
+            files(options=f"{GERMAN}/releases/download/files_1/options.json",
+                  weights=f"{GERMAN}/releases/download/files_1/weights.hdf5")),
     Release("basque", "Wikipedia, OPUS and Leipzig corpora, by Stefan Schweter", "eu", None,
             "https://github.com/stefan-it/plur",
-            bilm(f"{BASQUE}options.json", f"{BASQUE}weights.hdf5")),
+            files(options=f"{BASQUE}options.json",
+                  weights=f"{BASQUE}weights.hdf5")),
 ]  # fmt: skip
 
 OF_NLPL = [
