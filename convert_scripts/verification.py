@@ -104,11 +104,13 @@ def checkpoint_parity(checkpoint: Path, expected: Expected) -> list[Parity]:
             last = result.stderr.strip().splitlines()[-1:] or [f"exit code {result.returncode}"]
             raise RuntimeError(f"The converted checkpoint cannot be used, nothing was written: {last[0]}")
         with np.load(output) as got:
+            numbers = range(len(expected.sentences))
+            layers, mixes = [got[f"layers_{i}"] for i in numbers], [got[f"mix_{i}"] for i in numbers]
             rows = [
-                parity("words" if j == 0 else f"lstm_{j}", [layers[j] for layers in expected.layers], at_layer(got, j))
+                parity("words" if j == 0 else f"lstm_{j}", [a[j] for a in expected.layers], [b[j] for b in layers])
                 for j in range(len(expected.layers[0]))
             ]
-            rows.append(parity("mix", expected.mixes, [got[f"mix_{i}"] for i in range(len(expected.mixes))]))
+            rows.append(parity("mix", expected.mixes, mixes))
             if expected.next_words is not None:
                 rows.append(parity("next word", [expected.next_words], [got["next_words"]]))
     for row in rows:
@@ -120,13 +122,10 @@ def checkpoint_parity(checkpoint: Path, expected: Expected) -> list[Parity]:
     return rows
 
 
-def at_layer(got, layer: int) -> list[np.ndarray]:
-    return [got[name][layer] for name in sorted(got.files) if name.startswith("layers_")]
-
-
 def parity(name: str, expected: list[np.ndarray], got: list[np.ndarray]) -> Parity:
     if [a.shape for a in expected] != [b.shape for b in got]:
         shapes = f"{[a.shape for a in expected]}, not {[b.shape for b in got]}"
         raise RuntimeError(f"The converted checkpoint must give {name} of the shapes {shapes}, nothing was written.")
-    largest = max(float(np.abs(a).max()) for a in expected)
-    return Parity(name, largest, max(float(np.abs(a - b).max()) for a, b in zip(expected, got)))
+    # numpy's maximum is NaN where one of the numbers is, Python's is not.
+    largest, difference = np.max([(np.abs(a).max(), np.abs(a - b).max()) for a, b in zip(expected, got)], axis=0)
+    return Parity(name, float(largest), float(difference))
