@@ -36,7 +36,7 @@ def memory_of(pid: int) -> dict[int, int]:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", choices=["small", "medium", "original"], default="original")
     size = parser.parse_args().size
     with tempfile.TemporaryDirectory() as folder:
@@ -54,10 +54,8 @@ def main():
         if process.returncode:
             sys.exit(process.returncode)
         file = (source / "weights.hdf5").stat().st_size
-        print(
-            f"{size}: {seconds:.0f} s; weights {file / 1e6:,.0f} MB, largest process {largest / file:.2f} times that, "
-        )
-        print(f"both processes together {together / file:.2f} times")
+        print(f"{size}: {seconds:.0f} s for a file of {file / 1e6:,.0f} MB; memory as a multiple of the file:")
+        print(f"{largest / file:.2f} the larger process, {together / file:.2f} both together")
 
 
 if __name__ == "__main__":
