@@ -30,6 +30,7 @@ def main(checkpoint: str, sentences_file: str, output: str):
         outputs = model.base_model(**inputs, output_hidden_states=True)
         arrays[f"layers_{number}"] = torch.cat(outputs.hidden_states).numpy()  # (L + 1, T, 2P)
         arrays[f"mix_{number}"] = outputs.last_hidden_state[0].numpy()  # (T, 2P)
+        arrays[f"ids_{number}"] = inputs["input_ids"][0].numpy()  # (T,)
         if has_softmax and number == 0:
             outputs = model(**inputs)
             logits = torch.cat([outputs.forward_logits, outputs.backward_logits])[..., 1:]  # (2, T, V)

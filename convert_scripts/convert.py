@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from tqdm import tqdm
 
 from ..modeling_elmo import ElmoForPreTraining, ElmoModel, ElmoPreTrainedModel
 from .model_card import Provenance, model_card
-from .reading import sha256_of
+from .reading import one_line, sha256_of
 from .sources import Given, Source, open_source
 from .verification import checkpoint_parity, expected_activations
 
@@ -89,9 +90,11 @@ def staged(output: Path) -> Iterator[Path]:
         yield staging
         make_public(staging)
         staging.rename(output)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise OSError(f"{output} cannot be written, and nothing was kept: {error.strerror}.") from error
+    except Exception as error:
+        # The tokenizers library raises a bare Exception that ends in the number of the error.
+        code = getattr(error, "errno", None) or int((re.search(r"\(os error (\d+)\)$", str(error)) or [0, 0])[1])
+        if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise OSError(f"{output} cannot be written, and nothing was kept: {os.strerror(code)}.") from error
         raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -127,8 +130,25 @@ def check_space(folder: Path, needed: int):
 def empty_model(source: Source) -> ElmoPreTrainedModel:
     """The model that the source's weights fill, without memory for them."""
     has_softmax = any("softmax.weight" in (source.table.to_ours(name) or [()])[0] for name in source.arrays)
-    with torch.device("meta"):
-        return (ElmoForPreTraining if has_softmax else ElmoModel)(source.config)
+    config, held = source.config, sum(math.prod(stored.shape) for stored in source.arrays.values())
+    try:
+        # Before it is made, since options may ask for anything.
+        if config.num_hidden_layers + config.num_highway_layers > len(source.arrays):
+            raise ValueError(f"{config.num_hidden_layers} LSTM and {config.num_highway_layers} highway layers")
+        with torch.device("meta"):
+            model = (ElmoForPreTraining if has_softmax else ElmoModel)(config)
+        if model.num_parameters() > 2 * held + 10**6:
+            raise ValueError(f"{model.num_parameters():,} numbers")
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        size = one_line(error) if isinstance(error, ValueError) else "more numbers than can be counted"
+        raise ValueError(
+            f"{weight_files(source)} must hold {size}, as the options say; it holds {held:,} numbers."
+        ) from error
+    return model
+
+
+def weight_files(source: Source) -> str:
+    return " and ".join(dict.fromkeys(str(stored.file) for stored in source.arrays.values()))
 
 
 def renaming(source: Source, model: ElmoPreTrainedModel) -> dict[str, str]:
@@ -142,7 +162,7 @@ def renaming(source: Source, model: ElmoPreTrainedModel) -> dict[str, str]:
             continue
         if names[0] in plan:
             raise ValueError(f"{stored.file}: {stored.name} and {plan[names[0]]} must not both be there.")
-        expected = change.to_theirs(*(np.empty(shapes[name], np.uint8) for name in names)).shape
+        expected = tuple(change.to_theirs(*(torch.empty(shapes[name], device="meta") for name in names)).shape)
         if stored.shape != expected:
             raise ValueError(
                 f"{stored.file}: {stored.name} must have the shape {expected} by the options of the model; "
@@ -153,13 +173,12 @@ def renaming(source: Source, model: ElmoPreTrainedModel) -> dict[str, str]:
         more = f" and {len(homeless) - 1} more have" if len(homeless) > 1 else " has"
         raise ValueError(
             f"{homeless[0].file}: {homeless[0].name}{more} no place in the model that the options describe: "
-            "do both belong together?"
+            "do the weights and the options belong together?"
         )
     missing = [name for name in shapes if name not in plan and not name.startswith(OF_MIX)]
     if missing:
-        files = " or ".join(dict.fromkeys(str(stored.file) for stored in source.arrays.values()))
         theirs, more = source.table.to_theirs(missing[0])[0], f" and {len(missing) - 1} more" * (len(missing) > 1)
-        raise ValueError(f"{files} must hold {theirs}{more}, which the options of the model describe; it does not.")
+        raise ValueError(f"{weight_files(source)} must hold {theirs}{more}, as the options say; it does not.")
     return plan
 
 
@@ -173,8 +192,8 @@ def save(source: Source, model: ElmoPreTrainedModel, plan: dict[str, str], folde
     with SafetensorsFile(folder / "model.safetensors", shapes) as file:
         for theirs, stored in bar:
             names, change = source.table.to_ours(theirs)
-            for name, array in zip(names, change.to_ours(stored.read())):
-                file.write(full_names[name], array)
+            for name, tensor in zip(names, change.to_ours(torch.from_numpy(stored.read()))):
+                file.write(full_names[name], tensor.numpy())
         for name, value in (("mix.weights", 0.0), ("mix.gamma", 1.0)):
             if name not in plan:
                 file.write(full_names[name], np.full(shapes[full_names[name]], value, np.float32))

@@ -9,10 +9,12 @@ looked at when it is read. What is wrong with a file is said in one sentence tha
 import hashlib
 import io
 import json
+import lzma
 import pickle
 import re
 import shutil
 import tarfile
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -43,12 +45,15 @@ class Stored:
         try:
             array = self.load()
         except (OSError, ValueError, RuntimeError) as error:
+            if str(self.file) in str(error):  # which then says all that is to be said
+                raise
             raise OSError(
                 f"{self.file}: {self.name} cannot be read ({one_line(error)}): the file is damaged."
             ) from error
         if array.dtype.kind not in "fiu":
             raise ValueError(f"{self.file}: {self.name} must hold numbers, it holds {array.dtype}.")
-        array = np.asarray(array, dtype=np.float32)
+        with np.errstate(over="ignore"):  # it is said below
+            array = np.asarray(array, dtype=np.float32)
         if not np.isfinite(array).all():
             number = int((~np.isfinite(array)).sum())
             raise ValueError(
@@ -113,7 +118,7 @@ def hdf5_arrays(path: Path) -> dict[str, Stored]:
     except (OSError, RuntimeError, KeyError) as error:
         if isinstance(error, PermissionError):
             raise
-        raise OSError(f"{path} must be an HDF5 file; it is not, or it is cut off ({one_line(error)}).") from error
+        raise OSError(f"{path} must be an HDF5 file; it is not, or it is cut off.") from error
     return arrays
 
 
@@ -122,7 +127,9 @@ def pickled_arrays(path: Path) -> dict[str, Stored]:
     if not path.is_file():
         raise FileNotFoundError(f"{path} must be there; it is missing.")
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # torch and pickle raise whatever a damaged file makes them stumble over
         if isinstance(error, pickle.UnpicklingError) and (code := re.search(r"GLOBAL ([\w.]+)", str(error))):
             raise ValueError(
@@ -130,7 +137,9 @@ def pickled_arrays(path: Path) -> dict[str, Stored]:
                 "and was not loaded."
             ) from error
         raise OSError(f"{path} must be a file of torch tensors; it is not, or it is damaged or cut off.") from error
-    if not isinstance(state, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in state.values()):
+    if not isinstance(state, dict) or not all(
+        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in state.items()
+    ):
         raise ValueError(f"{path} must hold a state dict, tensors by name; it holds a {type(state).__name__}.")
     return {
         name: Stored(path, name, tuple(tensor.shape), lambda tensor=tensor: tensor.detach().float().numpy())
@@ -183,18 +192,27 @@ def unpack_zip(path: Path, scratch: Path) -> Path:
         raise OSError(f"{path} cannot be unpacked ({one_line(error)}): it is damaged or cut off.") from error
 
 
+def is_tar(path: Path) -> bool:
+    try:
+        return tarfile.is_tarfile(path)
+    except (EOFError, zlib.error, lzma.LZMAError) as error:  # which tarfile lets through
+        raise OSError(f"{path} cannot be unpacked: it is damaged or cut off.") from error
+
+
 def unpack_tar(path: Path, scratch: Path) -> Path:
     try:
         with tarfile.open(path) as archive:
             members = [member for member in archive.getmembers() if member.isfile()]
             size = sum(member.size for member in members)
             return unpack(path, scratch, size, [(member.name, member) for member in members], archive.extractfile)
-    except (tarfile.TarError, EOFError, zlib.error) as error:
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise OSError(f"{path} cannot be unpacked ({one_line(error)}): it is damaged or cut off.") from error
 
 
 def unpack(path: Path, scratch: Path, size: int, members: list[tuple], open_member: Callable) -> Path:
     """Write an archive's files below `scratch`; a name that leads out of it is an attack."""
+    if not members:
+        raise ValueError(f"{path} must hold a released ELMo; it holds no files.")
     free = shutil.disk_usage(scratch).free
     if size > free:
         raise OSError(f"Unpacking {path} needs {size:,} bytes in {scratch.parent}; {free:,} are free.")
@@ -207,9 +225,11 @@ def unpack(path: Path, scratch: Path, size: int, members: list[tuple], open_memb
             )
     for name, member in members:
         target = folder / PurePosixPath(name.replace("\\", "/"))
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with open_member(member) as packed, open(target, "wb") as file:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file = open(target, "wb")  # noqa: SIM115, it is closed below
+        except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+            raise ValueError(f"{path} must hold files and folders; {name!r} is both.") from error
+        with open_member(member) as packed, file:
             shutil.copyfileobj(packed, file, 1 << 20)
-    if not members:
-        raise ValueError(f"{path} must hold a released ELMo; it is empty.")
     return folder

@@ -3,7 +3,6 @@
 """Released ELMos: finds out what a file or folder is, and what it is made of."""
 
 import re
-import tarfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from .reading import (
     Stored,
     checkpoint_arrays,
     hdf5_arrays,
+    is_tar,
     one_line,
     pickled_arrays,
     read_dictionary,
@@ -30,6 +30,32 @@ from .reading import (
 from .weight_names import NameTable
 
 ALLENNLP_CHARACTERS = "_elmo_lstm._token_embedder._char_embedding_weights"  # what every Elmo of AllenNLP has
+KINDS = {
+    (int,): "a whole number",
+    (int, float): "a number",
+    (bool,): "true or false",
+    (str,): "a word",
+    (list,): "a list",
+}
+WHOLE, NUMBER, TRUTH, WORD, LIST = KINDS
+# What bilm-tf's options.json holds, and whether it must.
+BILM_OPTIONS = {
+    "bidirectional": (TRUTH, False),
+    "dropout": (NUMBER, False),
+    "n_tokens_vocab": (WHOLE, False),
+    "lstm.dim": (WHOLE, True),
+    "lstm.projection_dim": (WHOLE, True),
+    "lstm.n_layers": (WHOLE, False),
+    "lstm.cell_clip": (NUMBER, False),
+    "lstm.proj_clip": (NUMBER, False),
+    "lstm.use_skip_connections": (TRUTH, False),
+    "char_cnn.embedding.dim": (WHOLE, True),
+    "char_cnn.filters": (LIST, True),
+    "char_cnn.activation": (WORD, False),
+    "char_cnn.n_highway": (WHOLE, False),
+    "char_cnn.max_characters_per_token": (WHOLE, False),
+}
+MOST_CHARACTERS = 10_000  # of a word; more would be a mistake, and all of memory
 # The second json of ELMoForManyLangs that all published models name, though not all of them hold it.
 MANY_LANGS_JSON = "cnn_50_100_512_4096_sample.json"
 MANY_LANGS_OPTIONS = {
@@ -58,7 +84,9 @@ class Source:
     arrays: dict[str, Stored]
     tokenizer: ElmoTokenizer
     layers: Callable[[list[list[str]]], list[np.ndarray]]  # in plain numpy, from the arrays: (L + 1, T, 2P) of each
+    words: dict[str, int] | None = None  # the rows of its softmax or its word vectors
     notes: list[str] = field(default_factory=list)  # what a user should know of it
+    layer_norm: bool = False  # of the mix
 
     def array_of(self, ours: str) -> np.ndarray | None:
         """The array for one of our parameters as it is, None where the source has none."""
@@ -93,7 +121,7 @@ def open_source(path: Path, given: Given, scratch: Path) -> Source:
         raise FileNotFoundError(f"{path} must be a file or folder with a released ELMo; it does not exist.")
     if zipfile.is_zipfile(path) and path.suffix != ".pkl":
         return open_folder(unpack_zip(path, scratch), given, scratch)
-    if tarfile.is_tarfile(path):
+    if is_tar(path):
         return open_folder(unpack_tar(path, scratch), given, scratch)
     if checkpoint := re.fullmatch(r"(.+)\.(index|meta|data-\d+-of-\d+)", path.name):
         return open_checkpoint(path.with_name(checkpoint[1]), given)
@@ -110,10 +138,10 @@ def open_folder(folder: Path, given: Given, scratch: Path) -> Source:
     names = {path.name for path in visible}
     weights, checkpoints = hdf5_weights_in(folder), checkpoints_in(folder)
     known = {
-        "ELMoForManyLangs": ({"encoder.pkl", "token_embedder.pkl"} & names, lambda: open_many_langs(folder)),
+        "ELMoForManyLangs": ({"encoder.pkl", "token_embedder.pkl"} & names, lambda: open_many_langs(folder, given)),
         "a model of AllenNLP": ("weights.th" in names, lambda: open_allennlp(folder, given)),
         "an archive": ("model.tar.gz" in names, lambda: open_source(folder / "model.tar.gz", given, scratch)),
-        "a TensorFlow Hub module": ({"saved_model.pb", "tfhub_module.pb"} & names, lambda: open_tf_hub(folder)),
+        "a TensorFlow Hub module": ({"saved_model.pb", "tfhub_module.pb"} & names, lambda: open_tf_hub(folder, given)),
         "a TensorFlow checkpoint": (checkpoints, lambda: open_checkpoint(checkpoints[-1], given)),
         " and ".join(path.name for path in weights): (weights, lambda: open_bilm(folder, given, weights[0])),
     }
@@ -133,6 +161,13 @@ def open_folder(folder: Path, given: Given, scratch: Path) -> Source:
         f"{folder} must hold a released ELMo: options.json with an .hdf5 file or a TensorFlow checkpoint, "
         f"encoder.pkl with token_embedder.pkl, or a model.tar.gz; it holds {', '.join(sorted(names)[:8]) or 'nothing'}."
     )
+
+
+def refuse(given: Given, format: str, *flags: str):
+    """A file that the format has no use for was given by mistake."""
+    for flag in flags:
+        if getattr(given, flag) is not None:
+            raise ValueError(f"--{flag} is of no use for {format}; leave it out.")
 
 
 def given_file(path: Path | None, flag: str) -> Path | None:
@@ -201,29 +236,30 @@ def bilm_source(
     vocabulary_file: Path | None,
 ) -> Source:
     """A biLM of bilm-tf in any of the formats that keep its names."""
+    arrays = {name: byte_table(stored) if name.endswith("char_embed") else stored for name, stored in arrays.items()}
     dumped = {dumped_name(name): stored for name, stored in arrays.items()}
     words, notes, fields = None, [], {}
     if vocabulary_file is not None:
         words = read_vocabulary(vocabulary_file)
-        fields["vocab_size"] = len(words) + 1
+        fields["vocab_size"] = len(words) + 1 + sum(word not in words for word in ("<S>", "</S>", "<UNK>"))
         unused = sum(word.startswith("<line ") for word in words)
         if unused:
             notes.append(f"{unused} lines of {vocabulary_file.name} are empty or come again, and the last one counts.")
     for name in ("embedding", "softmax/W"):
         if name in dumped:
-            fields["vocab_size"] = dumped[name].shape[0] + 1
             check_words(dumped[name], options, options_file, words, vocabulary_file)
+            fields["vocab_size"] = dumped[name].shape[0] + 1
     if words is None and "embedding" in dumped:
         raise FileNotFoundError(f"{dumped['embedding'].file} reads words and needs its vocab.txt: name it by --vocab.")
     if words is None and "softmax/W" in dumped:
         notes.append("The softmax came without vocab.txt, so that nobody knows whose its rows are.")
     if "char_embed" in dumped:
-        fields["char_vocab_size"] = dumped["char_embed"].shape[0] + 1  # whatever n_characters says: 261 or 262
+        fields["char_vocab_size"] = 262  # whatever n_characters says: 261 or 262
     config = bilm_config(options, options_file, **fields)
     tokenizer = ElmoTokenizer(
         vocab=words,
         max_characters_per_token=config.max_characters_per_token,
-        pad_token=next(token for token in ("<PAD>", "<pad>", "<padding>", "\u2400") if token not in (words or ())),
+        pad_token=padding_token(words),
     )
     config.bos_token_id, config.eos_token_id = tokenizer.bos_token_id, tokenizer.eos_token_id
     numbers = None if words is None else {word: number for number, word in enumerate(words)}
@@ -235,24 +271,49 @@ def bilm_source(
         arrays=arrays,
         tokenizer=tokenizer,
         layers=numpy_elmo.BilmTf(options, reader(dumped), numbers),
+        words=numbers if "softmax/W" in dumped or "embedding" in dumped else None,
         notes=notes,
     )
+
+
+def padding_token(words) -> str:
+    """A name for padding that no word has."""
+    token = "<PAD>"
+    while token in (words or ()):
+        token = f"<{token}>"
+    return token
 
 
 def check_words(
     table: Stored, options: dict, options_file: Path, words: list[str] | None, vocabulary_file: Path | None
 ):
     """A table of words must have a row for each word, wherever the words are counted."""
-    rows = table.shape[0] if table.shape else 0
+    if len(table.shape) != 2:
+        raise ValueError(f"{table.file}: {table.name} must have a row for each word; it has the shape {table.shape}.")
+    rows = table.shape[0]
     for what, number in (
         (f"n_tokens_vocab in {options_file}", options.get("n_tokens_vocab")),
         (f"the number of words in {vocabulary_file}", None if words is None else len(words)),
     ):
         if number not in (None, rows):
-            raise ValueError(f"{what} must be {rows}, the rows of {table.name} in {table.file}; it is {number}.")
+            raise ValueError(f"{what} must be {rows}, the rows of {table.name} in {table.file}; it is {number!r}.")
     missing = [] if words is None else [word for word in ("<S>", "</S>", "<UNK>") if word not in words]
     if missing:
         raise ValueError(f"{vocabulary_file} must hold <S>, </S> and <UNK>; it lacks {', '.join(missing)}.")
+
+
+def byte_table(table: Stored) -> Stored:
+    """The 256 bytes and five marks. Of 262 rows the first is that of "no word here", or else the last has no use."""
+    if len(table.shape) != 2 or table.shape[0] not in (261, 262):
+        raise ValueError(
+            f"{table.file}: {table.name} must have 261 rows, for bytes and marks; it has the shape {table.shape}."
+        )
+
+    def load():
+        array = table.load()
+        return array[1:] if not array[0].any() else array[:-1]
+
+    return table if table.shape[0] == 261 else replace(table, shape=(261, table.shape[1]), load=load)
 
 
 def used_files(arrays: dict[str, Stored], *others: Path | None) -> list[Path]:
@@ -266,11 +327,34 @@ def used_files(arrays: dict[str, Stored], *others: Path | None) -> list[Path]:
     return files
 
 
-def bilm_config(options: dict, options_file: Path, **fields) -> ElmoConfig:
+def bilm_config(options: dict, path: Path, **fields) -> ElmoConfig:
+    """The configuration that bilm-tf's options describe, or a sentence in their own words."""
+    for name, (kinds, is_needed) in BILM_OPTIONS.items():
+        *groups, key = name.split(".")
+        group = options
+        for part in groups:
+            group = group.get(part) if isinstance(group, dict) else None
+        if group is None and groups[:1] == ["char_cnn"] and options.get("char_cnn") is None:
+            continue  # a model of words
+        if not isinstance(group, dict):
+            raise ValueError(f"{path} must hold the options of a bilm-tf model; it lacks {'.'.join(groups)}.")
+        value = group.get(key)
+        if value is None and is_needed:
+            raise ValueError(f"{path} must hold the options of a bilm-tf model; it lacks {name}.")
+        if value is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
+            raise ValueError(f"{path} must have {KINDS[kinds]} as {name}; it has {value!r:.40}.")
     try:
-        return ElmoConfig.from_bilm_options(options, **fields)
-    except (ValueError, TypeError, AttributeError, KeyError, StrictDataclassError) as error:
-        raise ValueError(f"{options_file} must hold the options of a bilm-tf model: {one_line(error)}.") from error
+        config = ElmoConfig.from_bilm_options(options, **fields)
+    except (ValueError, TypeError, StrictDataclassError) as error:
+        raise ValueError(f"{path} must hold the options of a bilm-tf model: {one_line(error)}.") from error
+    check_width(config, path)
+    return config
+
+
+def check_width(config: ElmoConfig, path: Path):
+    if config.max_characters_per_token > MOST_CHARACTERS:
+        width = config.max_characters_per_token
+        raise ValueError(f"{path} must have a max_characters_per_token of at most {MOST_CHARACTERS}; it has {width}.")
 
 
 def open_bilm(folder: Path, given: Given, weights: Path) -> Source:
@@ -305,6 +389,7 @@ def open_bilm(folder: Path, given: Given, weights: Path) -> Source:
 
 def open_checkpoint(prefix: Path, given: Given) -> Source:
     """A checkpoint of bilm-tf's training, its softmax included."""
+    refuse(given, "a checkpoint of TensorFlow, which holds it", "softmax")
     folder = prefix.parent
     arrays = checkpoint_arrays(prefix)
     if not any(name.startswith("lm/") for name in arrays):
@@ -321,8 +406,13 @@ def open_checkpoint(prefix: Path, given: Given) -> Source:
     return bilm_source("a training checkpoint of bilm-tf", table, arrays, options, options_file, vocabulary_file)
 
 
-def open_tf_hub(folder: Path) -> Source:
+def open_tf_hub(folder: Path, given: Given) -> Source:
     """The variables of a TensorFlow Hub module, which brings neither options nor words."""
+    refuse(given, "a TensorFlow Hub module", "options", "vocab", "softmax")
+    if not (folder / "variables" / "variables.index").is_file():
+        raise FileNotFoundError(
+            f"{folder} must hold variables/variables.index of a TensorFlow Hub module; it does not."
+        )
     arrays = checkpoint_arrays(folder / "variables" / "variables")
     # The graph keeps its LSTM states in variables too.
     arrays = {
@@ -330,10 +420,6 @@ def open_tf_hub(folder: Path) -> Source:
         for name, stored in arrays.items()
         if not re.fullmatch(r"(module/)?bilm/Variable(_\d+)?", name)
     }
-    characters = arrays.get("bilm/char_embed")
-    if characters is not None and characters.shape[0] == 262:  # a graph for prediction, with the row of "no word here"
-        shape = (261, *characters.shape[1:])
-        arrays["bilm/char_embed"] = replace(characters, shape=shape, load=lambda: characters.load()[1:])
     names = {
         "characters": "bilm/char_embed",
         "kernel": "bilm/CNN/W_cnn_{i}",
@@ -386,19 +472,23 @@ def usual_options(
 
 def open_allennlp(folder: Path, given: Given) -> Source:
     """The ELMo inside a model of AllenNLP: biLM and trained mix."""
+    refuse(given, "a model of AllenNLP", "vocab", "softmax")
     path, notes = folder / "weights.th", []
     arrays = elmo_inside(pickled_arrays(path), path, notes)
     settings = elmo_settings(read_json(folder / "config.json")) if (folder / "config.json").is_file() else {}
     options, options_file = allennlp_options(folder, given, settings, arrays, path)
     if not options.get("char_cnn"):
         raise ValueError(f"{options_file} must hold the options of a model that reads characters; it has no char_cnn.")
+    characters = arrays[ALLENNLP_CHARACTERS]
+    if len(characters.shape) != 2 or characters.shape[0] != 262:
+        raise ValueError(f"{path}: {characters.name} must have 262 rows; it has the shape {characters.shape}.")
     # AllenNLP's words are 50 wide, its characters have their row 0, and its weights hold the forget bias.
     config = bilm_config(
         options,
         options_file,
         forget_bias=0.0,
         max_characters_per_token=50,
-        char_vocab_size=arrays[ALLENNLP_CHARACTERS].shape[0],
+        char_vocab_size=262,
         mix_layer_norm=bool(settings.get("do_layer_norm", False)),
     )
     return Source(
@@ -410,6 +500,7 @@ def open_allennlp(folder: Path, given: Given) -> Source:
         tokenizer=ElmoTokenizer(),
         layers=numpy_elmo.AllenNlp(options, reader(arrays)),
         notes=notes,
+        layer_norm=bool(settings.get("do_layer_norm", False)),
     )
 
 
@@ -481,8 +572,9 @@ def allennlp_options(
 # ELMoForManyLangs
 
 
-def open_many_langs(folder: Path) -> Source:
+def open_many_langs(folder: Path, given: Given) -> Source:
     """ELMoForManyLangs: word and character embedding, two dictionaries, and a classifier where one was saved."""
+    refuse(given, "ELMoForManyLangs", "options", "vocab", "softmax")
     options, options_file = many_langs_options(folder)
     embedder, encoder, notes = options["token_embedder"], options["encoder"], []
     arrays = pickled_arrays(folder / "token_embedder.pkl") | pickled_arrays(folder / "encoder.pkl")
@@ -517,6 +609,7 @@ def open_many_langs(folder: Path) -> Source:
             char_vocab=None if characters is None else by_number(characters, character_rows),
             swap_word_marks=True,  # frontend.py of ELMoForManyLangs swaps them, and the released models need it so
             max_characters_per_token=embedder["max_characters_per_token"],
+            pad_token=padding_token(words),
             bos_token="<bos>",
             eos_token="<eos>",
             unk_token="<oov>",
@@ -529,6 +622,7 @@ def open_many_langs(folder: Path) -> Source:
         )
     except (ValueError, TypeError, StrictDataclassError) as error:
         raise ValueError(f"{options_file} and the dictionaries of {folder} make no ELMo: {one_line(error)}.") from error
+    check_width(config, options_file)
     return Source(
         format="ELMoForManyLangs",
         files=used_files(arrays, options_file, *sorted(folder.glob("*.dic"))),
@@ -537,14 +631,19 @@ def open_many_langs(folder: Path) -> Source:
         arrays=arrays,
         tokenizer=tokenizer,
         layers=numpy_elmo.ManyLangs(options, reader(arrays), words, characters),
+        words=words,
         notes=notes,
     )
 
 
 def many_langs_options(folder: Path) -> tuple[dict, Path]:
     """The second json that config.json names: by its name, since the path is that of another machine."""
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(f"{folder} must hold config.json of ELMoForManyLangs; it does not.")
     named = read_json(folder / "config.json").get("config_path")
-    name = Path(str(named).replace("\\", "/")).name
+    if not isinstance(named, str):
+        raise ValueError(f"{folder / 'config.json'} must name a json as config_path; it has {named!r}.")
+    name = Path(named.replace("\\", "/")).name
     beside = [path for path in (folder / name, folder / "configs" / name) if path.is_file()]
     if not beside and name != MANY_LANGS_JSON:
         raise FileNotFoundError(f"{folder} must hold {name}, which config.json names as config_path; it does not.")
@@ -574,7 +673,16 @@ def dictionary(folder: Path, kind: str, arrays: dict[str, Stored], embedder: dic
     if not path.is_file():
         raise FileNotFoundError(f"{path} must be there, as {kind}_dim is not 0; it is missing.")
     # The rows are what counts: the dictionary may have more or fewer entries.
-    return {key: number for key, number in read_dictionary(path).items() if 0 <= number < rows}, rows
+    entries = {key: number for key, number in read_dictionary(path).items() if 0 <= number < rows}
+    needed = ("<bos>", "<eos>", "<oov>", *(("<bow>", "<eow>", "<pad>") if kind == "char" else ()))
+    missing = [key for key in needed if key not in entries]
+    if missing:
+        raise ValueError(f"{path} must number {', '.join(needed)} below {rows}; it lacks {', '.join(missing)}.")
+    numbers = {}
+    for key, number in entries.items():
+        if numbers.setdefault(number, key) != key:
+            raise ValueError(f"{path} must have a number for each entry; {numbers[number]} and {key} have {number}.")
+    return entries, rows
 
 
 def by_number(entries: dict[str, int], rows: int) -> list[str]:
@@ -582,8 +690,6 @@ def by_number(entries: dict[str, int], rows: int) -> list[str]:
     listed = [f"<row {number}>" for number in range(rows)]
     for key, number in entries.items():
         listed[number] = key
-    if len(entries) > sum(not key.startswith("<row ") for key in listed):
-        raise ValueError("two entries of a dictionary have one number.")
     return listed
 
 
@@ -592,7 +698,7 @@ def classifier(path: Path, words: int, notes: list[str]) -> dict[str, Stored]:
     arrays = pickled_arrays(path)
     arrays.pop("oov_column", None)  # which its own code never reads
     weight = arrays.get("column_emb.weight") or arrays.get("hidden2tag.weight")
-    if weight is None or weight.shape[0] != words:
+    if weight is None or weight.shape[:1] != (words,):
         notes.append("classifier.pkl is no softmax over the words of word.dic, and was left out.")
         return {}
     return arrays

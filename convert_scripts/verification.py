@@ -61,6 +61,7 @@ class Expected:
     layers: list[np.ndarray]  # (L + 1, T, 2P) of each sentence
     mixes: list[np.ndarray]  # (T, 2P)
     next_words: np.ndarray | None  # (2, T, V) of the first sentence, where there is a softmax
+    word_ids: list[list[int]] | None  # (T,) of each, where there are rows for words
 
     @property
     def words(self) -> int:
@@ -74,15 +75,26 @@ def expected_activations(source: Source) -> Expected:
     weights, gamma = source.array_of("mix.weights"), source.array_of("mix.gamma")
     weights = np.zeros(config.num_hidden_layers + 1) if weights is None else weights
     gamma = 1.0 if gamma is None else gamma.item()
-    mixes = [numpy_elmo.mix(sentence, weights, gamma, config.mix_layer_norm) for sentence in layers]
+    mixes = [numpy_elmo.mix(sentence, weights, gamma, source.layer_norm) for sentence in layers]
     weight, bias = source.array_of("softmax.weight"), source.array_of("softmax.bias")
     next_words = None if weight is None else numpy_elmo.next_words(layers[0], weight, bias.reshape(-1))
-    return Expected(sentences, layers, mixes, next_words)
+    return Expected(sentences, layers, mixes, next_words, word_ids(source, sentences))
+
+
+def word_ids(source: Source, sentences: list[list[str]]) -> list[list[int]] | None:
+    """The rows of words in the source, counted from 1; ELMoForManyLangs cuts words before it looks them up."""
+    tokenizer, words = source.tokenizer, source.words
+    if words is None:
+        return None
+    room = None if tokenizer.char_vocab is None else tokenizer.max_characters_per_token - 2
+    ids = [[words.get(word[:room], words[tokenizer.unk_token]) + 1 for word in sentence] for sentence in sentences]
+    return [[words[tokenizer.bos_token] + 1, *row, words[tokenizer.eos_token] + 1] for row in ids]
 
 
 def known_words(tokenizer) -> list[str]:
     """Some words of the vocabulary, from the first to the last."""
-    words = [word for word in sorted(tokenizer.get_vocab()) if word not in tokenizer.all_special_tokens]
+    unknown = (*tokenizer.all_special_tokens, "<row ", "<line ")  # the last two stand where there is no word
+    words = [word for word in sorted(tokenizer.get_vocab()) if not word.startswith(unknown)]
     return words[:: max(1, len(words) // 12)][:12]
 
 
@@ -111,12 +123,18 @@ def checkpoint_parity(checkpoint: Path, expected: Expected) -> list[Parity]:
                 for j in range(len(expected.layers[0]))
             ]
             rows.append(parity("mix", expected.mixes, mixes))
+            if expected.word_ids is not None and expected.word_ids != [got[f"ids_{i}"].tolist() for i in numbers]:
+                raise RuntimeError(
+                    "The converted checkpoint must give words the ids of its source, nothing was written."
+                )
             if expected.next_words is not None:
                 rows.append(parity("next word", [expected.next_words], [got["next_words"]]))
     for row in rows:
-        if not row.difference <= TOLERANCE:
+        # Of numbers above 1, float32 has fewer decimals.
+        allowed = TOLERANCE * max(1.0, row.largest)
+        if not row.difference <= allowed:
             raise RuntimeError(
-                f"The converted checkpoint must compute what its source does to {TOLERANCE:g}; "
+                f"The converted checkpoint must compute what its source does to {allowed:.0e}; "
                 f"{row.name} differs by {row.difference:.1e}, so that nothing was written."
             )
     return rows

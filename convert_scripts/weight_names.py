@@ -10,45 +10,42 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
+import torch
 
 
 @dataclass(frozen=True)
 class Change:
-    """One array of theirs <-> one or more parameters of ours, each bit by bit."""
+    """One tensor of theirs <-> one or more parameters of ours, bit for bit; of meta tensors, their shapes."""
 
-    to_ours: Callable[[np.ndarray], tuple[np.ndarray, ...]]
-    to_theirs: Callable[..., np.ndarray]
+    to_ours: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
+    to_theirs: Callable[..., torch.Tensor]
 
 
-def reordered(array: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
+def reordered(tensor: torch.Tensor, *order: int) -> torch.Tensor:
     """The four gates along the last axis in another order."""
-    gates = np.split(array, 4, -1)
-    return np.concatenate([gates[index] for index in order], -1)
+    gates = tensor.chunk(4, -1)
+    return torch.cat([gates[index] for index in order], -1)
 
 
 SAME = Change(lambda a: (a,), lambda a: a)
-TRANSPOSED = Change(lambda a: (a.T,), lambda a: a.T)
+TRANSPOSED = Change(lambda a: (a.t(),), lambda a: a.t())
 COLUMN = Change(lambda a: (a[:, 0],), lambda a: a[:, None])  # (V, 1) <-> (V,)
 NUMBER = Change(lambda a: (a.reshape(1),), lambda a: a.reshape(()))  # () <-> (1,)
 # Row 0 means "no word here". Files do not hold it.
-WITHOUT_ROW_0 = Change(lambda a: (np.concatenate([np.zeros_like(a[:1]), a]),), lambda a: a[1:])
+WITHOUT_ROW_0 = Change(lambda a: (torch.cat([torch.zeros_like(a[:1]), a]),), lambda a: a[1:])
 # (1, width, D, F) <-> (F, D, width)
-KERNEL = Change(lambda a: (a[0].transpose(2, 1, 0),), lambda a: a.transpose(2, 1, 0)[None])
+KERNEL = Change(lambda a: (a[0].permute(2, 1, 0),), lambda a: a.permute(2, 1, 0)[None])
 
 # TensorFlow: gates i, j, f, o, and one kernel for [x; h]: (2P, 4H) <-> (P, 4H), (P, 4H) with gates i, f, o, j.
-TF_GATES = Change(lambda a: (reordered(a, (0, 2, 3, 1)),), lambda a: reordered(a, (0, 3, 1, 2)))
-TF_KERNEL = Change(
-    lambda a: tuple(np.split(reordered(a, (0, 2, 3, 1)), 2)),
-    lambda x, h: reordered(np.concatenate([x, h]), (0, 3, 1, 2)),
-)
+TF_GATES = Change(lambda a: (reordered(a, 0, 2, 3, 1),), lambda a: reordered(a, 0, 3, 1, 2))
+TF_KERNEL = Change(lambda a: reordered(a, 0, 2, 3, 1).chunk(2), lambda x, h: reordered(torch.cat([x, h]), 0, 3, 1, 2))
 # AllenNLP and ELMoForManyLangs: gates i, f, j, o as torch has them. Their highway is one matrix (2F, F) for the
 # transformed and the carried half, and its gate is open for the word where ours is for the transformed: sigmoid(-x) is
 # 1 - sigmoid(x), so the second half changes its sign.
-TORCH_GATES = Change(lambda a: (reordered(a, (0, 1, 3, 2)),), lambda a: reordered(a, (0, 1, 3, 2)))
-TORCH_GATES_TRANSPOSED = Change(lambda a: (reordered(a.T, (0, 1, 3, 2)),), lambda a: reordered(a, (0, 1, 3, 2)).T)
+TORCH_GATES = Change(lambda a: (reordered(a, 0, 1, 3, 2),), lambda a: reordered(a, 0, 1, 3, 2))
+TORCH_GATES_TRANSPOSED = Change(lambda a: (reordered(a.t(), 0, 1, 3, 2),), lambda a: reordered(a, 0, 1, 3, 2).t())
 TORCH_HIGHWAY = Change(
-    lambda a: (a[: len(a) // 2], -a[len(a) // 2 :]), lambda transform, carry: np.concatenate([transform, -carry])
+    lambda a: (a.chunk(2)[0], -a.chunk(2)[1]), lambda transform, carry: torch.cat([transform, -carry])
 )
 
 CHARACTERS = "token_encoder.characters."

@@ -3,7 +3,9 @@
 import argparse
 import io
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +32,8 @@ class UserError(Exception):
 
 def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that half-made files are cleared away
     try:
         return arguments.run(arguments)
     except KeyboardInterrupt:
