@@ -17,6 +17,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import torch
+
 from test_tensor_bundle import records_of
 from test_tensor_bundle import write as write_bundle
 

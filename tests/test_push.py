@@ -19,12 +19,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from huggingface_hub import ModelCard
-from test_command import assert_one_sentence, run
-from test_hub import arrays_of, load_arrays, make_environment
-from test_hub import run as run_script
 
 from conftest import randomise, tiny_config
 from hub_server import USER, HubError, LoopbackHub
+from test_command import assert_one_sentence, run
+from test_hub import arrays_of, load_arrays, make_environment
+from test_hub import run as run_script
 from transformers_elmo import ElmoForTokenClassification, ElmoModel, ElmoTokenizer
 from transformers_elmo.command import main
 from transformers_elmo.convert_scripts.model_card import Provenance, model_card, renamed

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_hub import environment, make_environment, run
 from transformers import DataCollatorForTokenClassification, Trainer, TrainingArguments, pipeline
 
 from hub_server import LoopbackHub
+from test_hub import environment, make_environment, run
 from transformers_elmo import ElmoConfig, ElmoForTokenClassification, ElmoTokenizer
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "train_tagger.py"
