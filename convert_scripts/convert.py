@@ -22,7 +22,7 @@ from ..modeling_elmo import ElmoForPreTraining, ElmoModel, ElmoPreTrainedModel
 from .model_card import Provenance, model_card
 from .reading import one_line, sha256_of
 from .sources import Given, Source, open_source
-from .verification import checkpoint_parity, expected_activations
+from .verification import verify
 
 OF_MIX = "mix."  # a source may have none; it is then the average, as in every new model
 
@@ -51,16 +51,13 @@ def convert(
         save(opened, model, plan, staging)
         say(f"model        {model.num_parameters():,} parameters")
         say("parity       the source in plain numpy beside the checkpoint in a fresh process:")
-        expected = expected_activations(opened)
-        rows = checkpoint_parity(staging, expected)
-        for row in rows:
+        verified = verify(opened, staging)
+        for row in verified.rows:
             say(f"             {row.name:<9} largest {row.largest:7.3f}, largest difference {row.difference:.1e}")
         provenance = Provenance(
             opened.format,
             [(path.name, path.stat().st_size, sha256_of(path)) for path in opened.files if path.is_file()],
-            rows,
-            len(expected.sentences),
-            expected.words,
+            verified,
             opened.notes,
         )
         card = model_card(opened.config, str(output), model.num_parameters(), language, license, title, provenance)

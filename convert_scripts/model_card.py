@@ -10,7 +10,7 @@ from pathlib import Path
 from huggingface_hub import ModelCardData
 
 from ..configuration_elmo import ElmoConfig
-from .verification import TOLERANCE, Parity
+from .verification import TOLERANCE, Verification
 
 TEMPLATE = """\
 ---
@@ -78,8 +78,8 @@ Converted by transformers-elmo {version} from {format}:
 ## Parity
 
 Computed from the source's own arrays in plain numpy (float64), and by this checkpoint in a fresh process (float32), for
-{words} words of {sentences} sentences, among them unknown words, rare characters and words that are too long. The
-conversion stops at {tolerance:g}.
+{words} words of {sentences} sentences, among them unknown words, rare characters and words that are too long. Beyond
+{tolerance:g}, or that part of the largest number where it is above 1, the conversion would have stopped.
 
 | | largest number | largest difference |
 |---|---|---|
@@ -93,9 +93,7 @@ class Provenance:
 
     format: str
     files: list[tuple[str, int, str]]  # name, bytes, SHA-256
-    parity: list[Parity]
-    sentences: int
-    words: int
+    verification: Verification
     notes: list[str] = field(default_factory=list)
 
 
@@ -135,10 +133,12 @@ def model_card(
             format=provenance.format,
             files=table((f"`{file}`", f"{size:,}", f"`{digest}`") for file, size, digest in provenance.files),
             notes="".join(f"\n- {note}" for note in provenance.notes) + ("\n" if provenance.notes else ""),
-            words=provenance.words,
-            sentences=provenance.sentences,
+            words=provenance.verification.words,
+            sentences=provenance.verification.sentences,
             tolerance=TOLERANCE,
-            parity=table((row.name, f"{row.largest:.2f}", f"{row.difference:.1e}") for row in provenance.parity),
+            parity=table(
+                (row.name, f"{row.largest:.2f}", f"{row.difference:.1e}") for row in provenance.verification.rows
+            ),
         )
     return text
 

@@ -54,31 +54,60 @@ class Parity:
 
 
 @dataclass(frozen=True)
-class Expected:
-    """What the source computes."""
+class Verification:
+    rows: list[Parity]
+    sentences: int
+    words: int
 
-    sentences: list[list[str]]  # without boundaries
+
+@dataclass(frozen=True)
+class Computed:
+    """What one of the two makes of the sentences."""
+
     layers: list[np.ndarray]  # (L + 1, T, 2P) of each sentence
     mixes: list[np.ndarray]  # (T, 2P)
-    next_words: np.ndarray | None  # (2, T, V) of the first sentence, where there is a softmax
-    word_ids: list[list[int]] | None  # (T,) of each, where there are rows for words
+    word_ids: list[list[int]] | None  # (T,), None where there are no rows for words
+    next_words: np.ndarray | None  # (2, T, V) of the first sentence, None where there is no softmax
 
-    @property
-    def words(self) -> int:
-        return sum(layers.shape[1] for layers in self.layers)
+    def parts(self) -> dict[str, list[np.ndarray]]:
+        """The rows of the parity table."""
+        names = ["words", *(f"lstm_{layer}" for layer in range(1, len(self.layers[0])))]
+        parts = {name: [layers[j] for layers in self.layers] for j, name in enumerate(names)}
+        softmax = {} if self.next_words is None else {"next word": [self.next_words]}
+        return {**parts, "mix": self.mixes, **softmax}
 
 
-def expected_activations(source: Source) -> Expected:
-    tokenizer, config = source.tokenizer, source.config
-    sentences = [*SENTENCES, known_words(tokenizer)] if known_words(tokenizer) else SENTENCES
+def verify(source: Source, checkpoint: Path) -> Verification:
+    """Compare a checkpoint with its source; an error where they are too far apart."""
+    words = known_words(source.tokenizer)
+    sentences = [*SENTENCES, words] if words else SENTENCES
+    # In this order neither has to wait in memory for the other.
+    got = compute_by_checkpoint(checkpoint, sentences)
+    expected = compute_by_source(source, sentences)
+    rows = [parity(name, part, got.parts()[name]) for name, part in expected.parts().items()]
+    if expected.word_ids not in (None, got.word_ids):
+        raise RuntimeError("The converted checkpoint must give words the ids of its source, nothing was written.")
+    return Verification(rows, len(sentences), sum(layers.shape[1] for layers in expected.layers))
+
+
+def known_words(tokenizer) -> list[str]:
+    """Some words of the vocabulary, from the first to the last."""
+    no_words = (*tokenizer.all_special_tokens, "<row ", "<line ")  # the last two stand where a row has no word
+    words = [word for word in sorted(tokenizer.get_vocab()) if not word.startswith(no_words)]
+    return words[:: max(1, len(words) // 12)][:12]
+
+
+def compute_by_source(source: Source, sentences: list[list[str]]) -> Computed:
+    """In plain numpy, from the source's own arrays."""
+    tokenizer = source.tokenizer
     layers = source.layers([[tokenizer.bos_token, *sentence, tokenizer.eos_token] for sentence in sentences])
     weights, gamma = source.array_of("mix.weights"), source.array_of("mix.gamma")
-    weights = np.zeros(config.num_hidden_layers + 1) if weights is None else weights
+    weights = np.zeros(len(layers[0])) if weights is None else weights
     gamma = 1.0 if gamma is None else gamma.item()
     mixes = [numpy_elmo.mix(sentence, weights, gamma, source.layer_norm) for sentence in layers]
     weight, bias = source.array_of("softmax.weight"), source.array_of("softmax.bias")
     next_words = None if weight is None else numpy_elmo.next_words(layers[0], weight, bias.reshape(-1))
-    return Expected(sentences, layers, mixes, next_words, word_ids(source, sentences))
+    return Computed(layers, mixes, word_ids(source, sentences), next_words)
 
 
 def word_ids(source: Source, sentences: list[list[str]]) -> list[list[int]] | None:
@@ -91,22 +120,15 @@ def word_ids(source: Source, sentences: list[list[str]]) -> list[list[int]] | No
     return [[words[tokenizer.bos_token] + 1, *row, words[tokenizer.eos_token] + 1] for row in ids]
 
 
-def known_words(tokenizer) -> list[str]:
-    """Some words of the vocabulary, from the first to the last."""
-    unknown = (*tokenizer.all_special_tokens, "<row ", "<line ")  # the last two stand where there is no word
-    words = [word for word in sorted(tokenizer.get_vocab()) if not word.startswith(unknown)]
-    return words[:: max(1, len(words) // 12)][:12]
-
-
-def checkpoint_parity(checkpoint: Path, expected: Expected) -> list[Parity]:
-    """The checkpoint in a fresh process beside what is expected; an error where it is too far from it."""
+def compute_by_checkpoint(checkpoint: Path, sentences: list[list[str]]) -> Computed:
+    """In a fresh process, by the code in the checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
-        sentences, output = Path(folder) / "sentences.json", Path(folder) / "activations.npz"
-        sentences.write_text(json.dumps(expected.sentences), encoding="utf-8")
-        script = Path(checkpoint_activations.__file__).read_text(encoding="utf-8")
+        given, output = Path(folder) / "sentences.json", Path(folder) / "activations.npz"
+        given.write_text(json.dumps(sentences), encoding="utf-8")
         # As text, so that the folder of this package is not where the process looks for modules first.
+        script = Path(checkpoint_activations.__file__).read_text(encoding="utf-8")
         result = subprocess.run(
-            [sys.executable, "-c", script, str(checkpoint.resolve()), str(sentences), str(output)],
+            [sys.executable, "-c", script, str(checkpoint.resolve()), str(given), str(output)],
             cwd=folder,
             env=os.environ | {"HF_MODULES_CACHE": str(Path(folder) / "modules"), "HF_HUB_OFFLINE": "1"},
             capture_output=True,
@@ -115,29 +137,12 @@ def checkpoint_parity(checkpoint: Path, expected: Expected) -> list[Parity]:
         if result.returncode != 0:
             last = result.stderr.strip().splitlines()[-1:] or [f"exit code {result.returncode}"]
             raise RuntimeError(f"The converted checkpoint cannot be used, nothing was written: {last[0]}")
-        with np.load(output) as got:
-            numbers = range(len(expected.sentences))
-            layers, mixes = [got[f"layers_{i}"] for i in numbers], [got[f"mix_{i}"] for i in numbers]
-            rows = [
-                parity("words" if j == 0 else f"lstm_{j}", [a[j] for a in expected.layers], [b[j] for b in layers])
-                for j in range(len(expected.layers[0]))
+        with np.load(output) as arrays:
+            layers, mixes, ids = [
+                [arrays[f"{part}_{number}"] for number in range(len(sentences))] for part in ("layers", "mix", "ids")
             ]
-            rows.append(parity("mix", expected.mixes, mixes))
-            if expected.word_ids is not None and expected.word_ids != [got[f"ids_{i}"].tolist() for i in numbers]:
-                raise RuntimeError(
-                    "The converted checkpoint must give words the ids of its source, nothing was written."
-                )
-            if expected.next_words is not None:
-                rows.append(parity("next word", [expected.next_words], [got["next_words"]]))
-    for row in rows:
-        # Of numbers above 1, float32 has fewer decimals.
-        allowed = TOLERANCE * max(1.0, row.largest)
-        if not row.difference <= allowed:
-            raise RuntimeError(
-                f"The converted checkpoint must compute what its source does to {allowed:.0e}; "
-                f"{row.name} differs by {row.difference:.1e}, so that nothing was written."
-            )
-    return rows
+            next_words = arrays.get("next_words")
+    return Computed(layers, mixes, [row.tolist() for row in ids], next_words)
 
 
 def parity(name: str, expected: list[np.ndarray], got: list[np.ndarray]) -> Parity:
@@ -146,4 +151,10 @@ def parity(name: str, expected: list[np.ndarray], got: list[np.ndarray]) -> Pari
         raise RuntimeError(f"The converted checkpoint must give {name} of the shapes {shapes}, nothing was written.")
     # numpy's maximum is NaN where one of the numbers is, Python's is not.
     largest, difference = np.max([(np.abs(a).max(), np.abs(a - b).max()) for a, b in zip(expected, got)], axis=0)
+    allowed = TOLERANCE * max(1.0, largest)  # of numbers above 1, float32 has fewer decimals
+    if not difference <= allowed:
+        raise RuntimeError(
+            f"The converted checkpoint must compute what its source does to {allowed:.0e}; "
+            f"{name} differs by {difference:.1e}, so that nothing was written."
+        )
     return Parity(name, float(largest), float(difference))

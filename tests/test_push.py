@@ -28,12 +28,14 @@ from test_hub import run as run_script
 from transformers_elmo import ElmoForTokenClassification, ElmoModel, ElmoTokenizer
 from transformers_elmo.command import main
 from transformers_elmo.convert_scripts.model_card import Provenance, model_card, renamed
-from transformers_elmo.convert_scripts.verification import Parity
+from transformers_elmo.convert_scripts.verification import Parity, Verification
 
 CODE = ["configuration_elmo.py", "modeling_elmo.py", "tokenization_elmo.py"]
 TEXTS = ["Ann Lee visited Paris, London.", "Rain!", "", "Any wörd 😀 will do."]
 ROWS = [Parity("words", 1.25, 1e-7), Parity("lstm_1", 0.75, 2e-7), Parity("mix", 2.0, 4e-7)]
-PROVENANCE = Provenance("bilm-tf weights", [("a.hdf5", 12345, "ab" * 32)], ROWS, 8, 120, ["No softmax.", "No mix."])
+PROVENANCE = Provenance(
+    "bilm-tf weights", [("a.hdf5", 12345, "ab" * 32)], Verification(ROWS, 8, 120), ["No softmax.", "No mix."]
+)
 
 
 def save(folder, model_class=ElmoModel, seed=0, **options):
@@ -611,7 +613,7 @@ def test_provenance_on_the_card(notes):
     source, parity = card.removeprefix(bare).split("\n\n## Parity\n\n")
     assert "from bilm-tf weights:\n\n|" in source and f"| `a.hdf5` | 12,345 | `{'ab' * 32}` |" in source
     assert re.findall(r"^- (.*)$", source, re.MULTILINE) == notes
-    assert "120 words of 8 sentences" in " ".join(parity.split()) and "stops at 1e-05." in parity
+    assert "120 words of 8 sentences" in " ".join(parity.split()) and "1e-05" in parity
     rows = re.findall(r"^\| (\w+) \| (\S+) \| (\S+) \|$", parity, re.MULTILINE)
     assert rows == [(row.name, f"{row.largest:.2f}", f"{row.difference:.1e}") for row in ROWS]
 
