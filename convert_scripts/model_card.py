@@ -156,6 +156,8 @@ def sizes(config: ElmoConfig, parameters: int) -> list[tuple[str, str]]:
     rows.append(("LSTM", f"{config.num_hidden_layers} layers x 2 directions x {config.lstm_dim} cells"))
     if config.projection_dim is not None:
         rows.append(("projection", f"{config.projection_dim}"))
+    if config.architectures == ["ElmoForPreTraining"]:
+        rows.append(("softmax", f"{config.vocab_size - 1:,} words, by `AutoModelForPreTraining`"))
     return rows
 
 

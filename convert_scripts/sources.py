@@ -18,6 +18,7 @@ from .reading import (
     Stored,
     checkpoint_arrays,
     hdf5_arrays,
+    hdf5_groups,
     is_tar,
     one_line,
     pickled_arrays,
@@ -208,7 +209,7 @@ def hdf5_files_in(folder: Path) -> list[Path]:
 
 def hdf5_weights_in(folder: Path) -> list[Path]:
     """The hdf5 files that hold a biLM, among others that hold vectors or a softmax."""
-    return [path for path in hdf5_files_in(folder) if any(name.startswith("RNN_") for name in hdf5_arrays(path))]
+    return [path for path in hdf5_files_in(folder) if any(name.startswith("RNN_") for name in hdf5_groups(path))]
 
 
 def dumped_name(name: str) -> str:
@@ -371,7 +372,7 @@ def open_bilm(folder: Path, given: Given, weights: Path) -> Source:
         raise FileNotFoundError(f"{weights} needs its options.json, and {folder} holds none: name it by --options.")
     softmax = given_file(given.softmax, "--softmax")
     if softmax is None:
-        others = [path for path in hdf5_files_in(folder) if path != weights and "softmax/W" in hdf5_arrays(path)]
+        others = [path for path in hdf5_files_in(folder) if path != weights and "softmax" in hdf5_groups(path)]
         if len(others) > 1:
             shown = ", ".join(path.name for path in others)
             raise ValueError(f"{folder} must hold one softmax; it holds {shown}: choose by --softmax.")
