@@ -22,6 +22,7 @@ from huggingface_hub import ModelCard
 
 from conftest import randomise, tiny_config
 from hub_server import USER, HubError, LoopbackHub
+from released import bilm_arrays, bilm_options, write_bilm
 from test_command import assert_one_sentence, run
 from test_hub import arrays_of, load_arrays, make_environment
 from test_hub import run as run_script
@@ -142,6 +143,9 @@ def published(folder, checkpoints):
                 ("base", "me/branch", "--revision", "v1", "--message", "First\n\nwords"),
             ):
                 assert main(["push", str(checkpoints[name][0]), *options]) == 0
+            source = write_bilm(folder / "source", bilm_options(), bilm_arrays(bilm_options()))
+            convert = ["convert", str(source), "-o", str(folder / "converted"), "--push-to-hub", "me/converted"]
+            assert main(convert) == 0
         yield hub, said
 
 
@@ -213,7 +217,7 @@ def loaded(folder, published):
             said[repo] = [type(model).__name__, type(model).__module__, out.getvalue()]
     """
     hub, _ = published
-    repos = [("me/base", {}), (f"{USER}/tagger", {}), ("me/shards", {})]
+    repos = [("me/base", {}), (f"{USER}/tagger", {}), ("me/shards", {}), ("me/converted", {})]
     repos += [("me/private", {"token": "hf_test"}), ("me/branch", {"revision": "v1"})]
     python = make_environment(folder / "environment")
     return folder / "loaded", run_script(python, script, folder / "loaded", hub, repos=repos, texts=TEXTS)
@@ -239,7 +243,15 @@ def test_the_same_numbers_by_name_elsewhere(checkpoints, loaded, repo, name):
     assert module.startswith("transformers_modules.")
 
 
-@pytest.mark.parametrize("repo", ["me/base", f"{USER}/tagger", "me/shards"])
+def test_a_converted_model_by_name_elsewhere(folder, published, loaded):
+    """From bilm-tf's files to a stranger's machine: converted, pushed and loaded."""
+    there, _ = loaded
+    model, tokenizer = [opened.from_pretrained(folder / "converted") for opened in (ElmoModel, ElmoTokenizer)]
+    here, got = arrays_of(model, tokenizer, TEXTS), load_arrays(there / "me converted.npz")
+    assert got.keys() == here.keys() and all(np.array_equal(got[key], here[key]) for key in here)
+
+
+@pytest.mark.parametrize("repo", ["me/base", f"{USER}/tagger", "me/shards", "me/converted"])
 def test_the_usage_runs_as_pasted_elsewhere(published, loaded, repo):
     hub, _ = published
     _, said = loaded
