@@ -34,7 +34,7 @@ def main(checkpoint: str, sentences_file: str, output: str):
         if has_softmax and number == 0:
             outputs = model(**inputs)
             logits = torch.cat([outputs.forward_logits, outputs.backward_logits])[..., 1:]  # (2, T, V)
-            arrays["next_words"] = logits.double().softmax(-1).float().numpy()
+            arrays["next_words"] = logits.double().log_softmax(-1).float().numpy()
     np.savez(output, **arrays)
 
 

@@ -10,7 +10,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,41 +34,43 @@ def convert(
     language: str | None = None,
     license: str | None = None,
     title: str | None = None,
-    say: Callable[[str], None] = print,
-) -> Path:
+):
     """Convert what is at `source` into the checkpoint folder `output`, which must not exist yet.
 
-    `say` is told what is found and measured, a line at a time.
+    What is found and measured is printed.
     """
     with staged(output) as staging, unpacking_below(output.parent) as scratch:
         opened = open_source(source, given or Given(), scratch)
-        say(f"source       {opened.format}: {', '.join(path.name for path in opened.files)}")
+        print(f"source       {opened.format}: {', '.join(path.name for path in opened.files)}")
         for note in opened.notes:
-            say(f"note         {note}")
+            print(f"note         {note}")
         model = empty_model(opened)
         plan = renaming(opened, model)
         check_space(output.parent, 4 * sum(math.prod(stored.shape) for stored in opened.arrays.values()))
         save(opened, model, plan, staging)
-        say(f"model        {model.num_parameters():,} parameters")
-        say("parity       the source in plain numpy beside the checkpoint in a fresh process:")
+        print(f"model        {model.num_parameters():,} parameters")
+        print("parity       the source in plain numpy beside the checkpoint in a fresh process:")
         verified = verify(opened, staging)
         for row in verified.rows:
-            say(f"             {row.name:<9} largest {row.largest:7.3f}, largest difference {row.difference:.1e}")
+            print(f"             {row.name:<9} largest {row.largest:7.3f}, largest difference {row.difference:.1e}")
         provenance = Provenance(
             opened.format,
-            [(path.name, path.stat().st_size, sha256_of(path)) for path in opened.files if path.is_file()],
+            [(path.name, path.stat().st_size, sha256_of(path)) for path in opened.files],
             verified,
             opened.notes,
         )
-        card = model_card(opened.config, str(output), model.num_parameters(), language, license, title, provenance)
+        card = model_card(
+            opened.config, output.as_posix(), model.num_parameters(), language, license, title, provenance
+        )
         (staging / "README.md").write_text(card, encoding="utf-8")
-    say(f"written      {output}")
-    return output
+    print(f"written      {output}")
 
 
 def check_output(output: Path):
     if output.exists() or output.is_symlink():
         raise FileExistsError(f"The output must be a new folder; {output} exists: remove it or choose another name.")
+    if '"' in str(output):
+        raise ValueError(f"The output must have a name without quotation marks, which code could quote; got {output}.")
     if not output.parent.is_dir():
         raise FileNotFoundError(f"The output must lie in a folder that is there; {output.parent} is not.")
 
@@ -104,9 +106,9 @@ def unpacking_below(folder: Path) -> Iterator[Path]:
         try:
             yield Path(scratch)
         except (OSError, ValueError, RuntimeError) as error:
-            if f"{scratch}/" not in str(error):
+            if scratch + os.sep not in str(error):
                 raise
-            raise ValueError(str(error).replace(f"{scratch}/", "")) from error
+            raise ValueError(str(error).replace(scratch + os.sep, "")) from error
 
 
 def make_public(folder: Path):
@@ -199,8 +201,8 @@ def save(source: Source, model: ElmoPreTrainedModel, plan: dict[str, str], folde
 class SafetensorsFile:
     """A safetensors file of float32 arrays that are written one at a time, in any order.
 
-    The safetensors library wants all of them in memory. Here the arrays also lie at multiples of 64 bytes, the largest
-    first, so that a model that maps the file uses them where they are.
+    The safetensors library wants all of them in memory. Here the first also lies at a multiple of 64 bytes and the
+    largest come first, so that a model of usual sizes uses them where they are mapped.
     """
 
     def __init__(self, path: Path, shapes: dict[str, tuple[int, ...]]):

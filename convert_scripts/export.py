@@ -4,7 +4,6 @@
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -17,14 +16,12 @@ from .reading import import_h5py
 from .weight_names import BILM
 
 
-def export_bilm(
-    model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer, output: Path, say: Callable[[str], None] = print
-) -> Path:
+def export_bilm(model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer, output: Path):
     """Write options.json, weights.hdf5, vocab.txt where there are words and softmax.hdf5 where there is a softmax.
 
     Converted again they give the same checkpoint bit for bit, unless the weights held the forget bias.
     """
-    check_expressible(model.config)
+    check_expressible(model.config, tokenizer)
     h5py = import_h5py("Writing hdf5 files")
     weights = {name.removeprefix("elmo."): p.detach() for name, p in model.named_parameters()}
     has_words = tokenizer.vocab_size > len(tokenizer.all_special_tokens)
@@ -52,16 +49,18 @@ def export_bilm(
             path.write_bytes(image.getbuffer())
         files = sorted(path.name for path in staging.iterdir())
     if folded:
-        say(f"note         the forget bias was taken out of the weights, which rounds by {folded:.1e} at most")
+        print(f"note         the forget bias was taken out of the weights, which rounds by {folded:.1e} at most")
     if model.config.mix != "learned" or any(weights["mix.weights"] != 0) or weights["mix.gamma"] != 1:
-        say("note         the format has no place for the mix of layers, which was left out")
-    say(f"written      {output}: {', '.join(files)}")
-    return output
+        print("note         the format has no place for the mix of layers, which was left out")
+    print(f"written      {output}: {', '.join(files)}")
 
 
-def check_expressible(config: ElmoConfig):
+def check_expressible(config: ElmoConfig, tokenizer: ElmoTokenizer):
     """bilm-tf has no option for some of ours."""
-    if config.inputs == "words+characters" or (config.char_vocab_size < 262 and config.inputs == "characters"):
+    own_characters = "characters" in config.inputs and (
+        tokenizer.char_vocab is not None or config.char_vocab_size != 262
+    )
+    if config.inputs == "words+characters" or own_characters:
         raise ValueError(
             "The format bilm holds models that read bytes or words; this one reads "
             + ("both words and characters." if config.inputs == "words+characters" else "characters of its own.")

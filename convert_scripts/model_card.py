@@ -78,8 +78,8 @@ Converted by transformers-elmo {version} from {format}:
 ## Parity
 
 Computed from the source's own arrays in plain numpy (float64), and by this checkpoint in a fresh process (float32), for
-{words} words of {sentences} sentences, among them unknown words, rare characters and words that are too long. Beyond
-{tolerance:g}, or that part of the largest number where it is above 1, the conversion would have stopped.
+{words} words of {sentences} sentences, among them unknown words, rare characters and words that are too long. A
+difference above {tolerance:g} (times the largest number, where that is above 1) would have stopped the conversion.
 
 | | largest number | largest difference |
 |---|---|---|
@@ -171,4 +171,5 @@ def renamed(card: str, name: str) -> str:
         r'^(?:tokenizer = AutoTokenizer\.from_pretrained\(|tagger = pipeline\("[\w-]+", )"([^"]*)", trust_remote_code'
     )
     found = re.search(usage, card, re.MULTILINE)
-    return card if found is None else card.replace(f'"{found[1]}"', f'"{name}"')
+    end = '", trust_remote_code'
+    return card if found is None else card.replace(f'"{found[1]}{end}', f'"{name}{end}')

@@ -75,10 +75,12 @@ def mix(layers: np.ndarray, weights: np.ndarray, gamma: float, layer_norm: bool 
 
 
 def next_words(layers: np.ndarray, weight: np.ndarray, bias: np.ndarray, rows: int = 1 << 16) -> np.ndarray:
-    """The probabilities of the next word in each direction: weight (V, P), bias (V,) -> (2, T, V)"""
+    """The logarithms of the next word's probabilities in each direction: weight (V, P), bias (V,) -> (2, T, V)"""
     halves = np.stack(np.split(layers[-1], 2, -1))  # (2, T, P)
     parts = [halves @ weight[start : start + rows].T.astype(np.float64) for start in range(0, len(weight), rows)]
-    return softmax(np.concatenate(parts, -1) + bias)
+    scores = np.concatenate(parts, -1) + bias
+    scores -= scores.max(-1, keepdims=True)
+    return scores - np.log(np.exp(scores).sum(-1, keepdims=True))
 
 
 def byte_characters(word: str, width: int) -> list[int]:

@@ -63,14 +63,15 @@ def push(
     ]
     api = check_access(repo)
     with plain_errors(repo):
-        repo = api.create_repo(repo, private=private, exist_ok=True).repo_id
-        if revision is not None:
-            api.create_branch(repo, branch=revision, exist_ok=True)
-        info = api.model_info(repo, revision=revision)
-        if private and not info.private:
+        # None leaves it to the organisation, False would overrule it.
+        repo = api.create_repo(repo, private=private or None, exist_ok=True).repo_id
+        if private and not api.model_info(repo).private:
             raise ValueError(
                 f"{repo} exists and is public: make it private in its settings, or push without --private."
             )
+        if revision is not None:
+            api.create_branch(repo, branch=revision, exist_ok=True)
+        info = api.model_info(repo, revision=revision)
         operations = [CommitOperationAdd("README.md", renamed(card, repo).encode())]
         operations += [CommitOperationAdd(p.relative_to(folder).as_posix(), p) for p in files if p != readme]
         # Weights of an earlier push that were split in another way would be loaded instead of these.

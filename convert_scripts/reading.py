@@ -143,6 +143,8 @@ def pickled_arrays(path: Path) -> dict[str, Stored]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's own
             state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except PermissionError:
+        raise
     except Exception as error:  # torch and pickle raise whatever a damaged file makes them stumble over
         if isinstance(error, pickle.UnpicklingError) and (code := re.search(r"GLOBAL ([\w.]+)", str(error))):
             raise ValueError(

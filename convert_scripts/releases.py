@@ -201,7 +201,10 @@ def download_release(release: Release, folder: str | Path, progress: bool = True
     target = Path(folder) / release.name
     target.mkdir(parents=True, exist_ok=True)
     for file in release.files:
-        download(file, target / file.name, progress)
+        try:
+            download(file, target / file.name, progress)
+        except DownloadError as error:
+            raise OSError(f"{error} The page of the release is {release.homepage}.") from error
     names = [file.name for file in release.files]
     return target / names[0] if len(names) == 1 and names[0].endswith(".zip") else target
 
@@ -329,7 +332,7 @@ def ask(url: str, start: int, version: str):
         error.close()
         raise DownloadError(
             f"{url} must be a file, the server answered {error.code} {error.reason}; "
-            + ("try again later." if error.code >= 500 else "it may have moved: see the homepage of the release."),
+            + ("try again later." if error.code >= 500 else "it may have moved."),
             again=error.code >= 500 or error.code in (408, 429),
         ) from error
     except (OSError, http.client.HTTPException) as error:

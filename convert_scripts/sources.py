@@ -149,7 +149,8 @@ def open_folder(folder: Path, given: Given, scratch: Path) -> Source:
     found = {kind: opener for kind, (is_there, opener) in known.items() if is_there}
     if len(found) > 1 or len(weights) > 1:
         raise ValueError(
-            f"{folder} must hold one ELMo; it holds {' and '.join(found)}: give the path of the file that you mean."
+            f"{folder} must hold one ELMo; it holds {' and '.join(found)}: give the path of the file that you "
+            "mean, unpacked if need be."
         )
     for opener in found.values():
         return opener()
@@ -400,8 +401,8 @@ def open_checkpoint(prefix: Path, given: Given) -> Source:
     if options_file is None:
         raise FileNotFoundError(f"{prefix} needs its options.json, and {folder} holds none: name it by --options.")
     options = read_json(options_file)
-    if "lm/softmax/b" in arrays and "lm/softmax/W" not in arrays and options.get("share_embedding_softmax"):
-        arrays["lm/softmax/W"] = arrays["lm/embedding"]
+    if options.get("share_embedding_softmax") and "lm/embedding" in arrays:
+        arrays.setdefault("lm/softmax/W", arrays["lm/embedding"])
     vocabulary_file = find(folder, "*vocab*.txt", given.vocab, "--vocab", "vocab.txt")
     table = weight_names.BILM_CHECKPOINT
     return bilm_source("a training checkpoint of bilm-tf", table, arrays, options, options_file, vocabulary_file)
@@ -483,6 +484,7 @@ def open_allennlp(folder: Path, given: Given) -> Source:
     characters = arrays[ALLENNLP_CHARACTERS]
     if len(characters.shape) != 2 or characters.shape[0] != 262:
         raise ValueError(f"{path}: {characters.name} must have 262 rows; it has the shape {characters.shape}.")
+    layer_norm = bool(settings.get("do_layer_norm", False))
     # AllenNLP's words are 50 wide, its characters have their row 0, and its weights hold the forget bias.
     config = bilm_config(
         options,
@@ -490,7 +492,7 @@ def open_allennlp(folder: Path, given: Given) -> Source:
         forget_bias=0.0,
         max_characters_per_token=50,
         char_vocab_size=262,
-        mix_layer_norm=bool(settings.get("do_layer_norm", False)),
+        mix_layer_norm=layer_norm,
     )
     return Source(
         format="a model of AllenNLP",
@@ -501,7 +503,7 @@ def open_allennlp(folder: Path, given: Given) -> Source:
         tokenizer=ElmoTokenizer(),
         layers=numpy_elmo.AllenNlp(options, reader(arrays)),
         notes=notes,
-        layer_norm=bool(settings.get("do_layer_norm", False)),
+        layer_norm=layer_norm,
     )
 
 
@@ -583,6 +585,11 @@ def open_many_langs(folder: Path, given: Given) -> Source:
     characters, character_rows = dictionary(folder, "char", arrays, embedder)
     if (folder / "classifier.pkl").is_file():
         arrays |= classifier(folder / "classifier.pkl", word_rows, notes)
+    if characters is None and embedder["word_dim"] == encoder["projection_dim"]:
+        raise ValueError(
+            f"{options_file} must have a word_dim other than projection_dim, since ElmoModel projects words to another "
+            f"size only; both are {embedder['word_dim']}."
+        )
     fields = {
         "inputs": "+".join(kind for kind in ("words", "characters") if embedder[f"{kind[:4]}_dim"]),
         "max_characters_per_token": embedder["max_characters_per_token"],

@@ -91,8 +91,12 @@ def match(template: str, name: str, directions) -> dict[str, str] | None:
     return None if found is None else found.groupdict()
 
 
-def bilm_rows(top: str, recurrent: str, recurrent_of_one_layer: str, lstm: dict[str, str]) -> tuple[Row, ...]:
-    """The rows of a format that goes back to bilm-tf. `lstm` are the names of a cell's kernel, bias and projection."""
+def bilm_rows(top: str, lstm: dict[str, str], *cells: str) -> tuple[Row, ...]:
+    """The rows of a format that goes back to bilm-tf.
+
+    `lstm` are the names of a cell's kernel, bias and projection, `cells` those of cells: of one among several layers,
+    and of the only one where it is named otherwise.
+    """
     return (
         (top + "char_embed", CHARACTERS + "embedding.weight", WITHOUT_ROW_0),
         (top + "CNN/W_cnn_{i}", CHARACTERS + "convolutions.{i}.weight", KERNEL),
@@ -106,7 +110,7 @@ def bilm_rows(top: str, recurrent: str, recurrent_of_one_layer: str, lstm: dict[
         (top + "embedding", "token_encoder.word_embedding.weight", WITHOUT_ROW_0),
         *(
             row
-            for cell, ours in ((recurrent, LSTM), (recurrent_of_one_layer, FIRST_LSTM))
+            for cell, ours in zip(cells, (LSTM, FIRST_LSTM))
             for row in (
                 (top + cell + lstm["kernel"], (ours + "input_weight", ours + "recurrent_weight"), TF_KERNEL),
                 (top + cell + lstm["bias"], ours + "bias", TF_GATES),
@@ -123,23 +127,18 @@ TENSORFLOW = {"kernel": "kernel", "bias": "bias", "projection": "projection/kern
 
 # hdf5 files of bilm-tf's dump_weights, read by AllenNLP too.
 BILM = NameTable(
-    bilm_rows("", "RNN_{d}/RNN/MultiRNNCell/Cell{i}/LSTMCell/", "RNN_{d}/RNN/LSTMCell/", DUMPED), ("0", "1")
+    bilm_rows("", DUMPED, "RNN_{d}/RNN/MultiRNNCell/Cell{i}/LSTMCell/", "RNN_{d}/RNN/LSTMCell/"), ("0", "1")
 )
 
 # Checkpoints of bilm-tf's training.
 BILM_CHECKPOINT = NameTable(
-    bilm_rows("lm/", "RNN_{d}/rnn/multi_rnn_cell/cell_{i}/lstm_cell/", "RNN_{d}/rnn/lstm_cell/", TENSORFLOW), ("0", "1")
+    bilm_rows("lm/", TENSORFLOW, "RNN_{d}/rnn/multi_rnn_cell/cell_{i}/lstm_cell/", "RNN_{d}/rnn/lstm_cell/"), ("0", "1")
 )
 
 # Variables of Google's TensorFlow Hub module, which has a mix.
 TF_HUB = NameTable(
     (
-        *bilm_rows(
-            "bilm/",
-            "RNN_{d}/RNN/MultiRNNCell/Cell{i}/rnn/lstm_cell/",
-            "RNN_{d}/RNN/MultiRNNCell/rnn/lstm_cell/",
-            TENSORFLOW,
-        ),
+        *bilm_rows("bilm/", TENSORFLOW, "RNN_{d}/RNN/MultiRNNCell/Cell{i}/rnn/lstm_cell/"),
         ("aggregation/weights", "mix.weights", SAME),
         ("aggregation/scaling", "mix.gamma", NUMBER),
     ),

@@ -883,6 +883,12 @@ def test_export_refuses_what_the_format_cannot_hold(capfd, converted, tmp_path):
         ElmoModel(tiny_config(inputs=inputs, **options)).save_pretrained(tmp_path / "checkpoint")
         ElmoTokenizer().save_pretrained(tmp_path / "checkpoint")
         assert_refused(elmo(capfd, "export", tmp_path / "checkpoint", "-o", tmp_path / "x"), "The format bilm holds")
+    # As many characters as there are bytes and marks, but others.
+    ElmoModel(tiny_config(char_vocab_size=262)).save_pretrained(tmp_path / "checkpoint")
+    symbols = [*MANY_LANGS_CHARACTERS, *map(chr, range(0x4E00, 0x4E00 + 261 - len(MANY_LANGS_CHARACTERS)))]
+    ElmoTokenizer(char_vocab=symbols).save_pretrained(tmp_path / "checkpoint")
+    result = elmo(capfd, "export", tmp_path / "checkpoint", "-o", tmp_path / "x")
+    assert_refused(result, "characters of its own")
     many = converted["many_langs"][1]
     assert_refused(elmo(capfd, "export", many, "-o", tmp_path / "x"), "both words and characters")
     assert os.listdir(tmp_path) == ["checkpoint"]

@@ -651,11 +651,12 @@ def test_no_odd_blanks_on_the_card(provenance):
 
 
 @pytest.mark.parametrize("architecture", ["ElmoModel", "ElmoForTokenClassification"])
-def test_renamed(architecture):
+@pytest.mark.parametrize("name", ["/a b/c", "pt", "bank", "first", "token-classification"])
+def test_renamed(architecture, name):
     """Usage that was made here loads the new name; what somebody else wrote stays as it is."""
     config = tiny_config(architectures=[architecture])
-    old, new = [model_card(config, name, 1, title="Mine") for name in ("/a b/c", "me/\\1")]
-    assert renamed(old, "me/\\1") == new and "/a b/c" not in new
+    old, new = [model_card(config, loaded, 1, title="Mine") for loaded in (name, "me/\\1")]
+    assert renamed(old, "me/\\1") == new
     assert renamed(new, "me/\\1") == new
     for other in ("no usage", 'BertModel.from_pretrained("bert-base-cased")\r\n'):
         assert renamed(other, "me/elmo") == other

@@ -32,8 +32,7 @@ class UserError(Exception):
 
 def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that half-made files are cleared away
+    clear_away_when_told_to_stop()
     try:
         return arguments.run(arguments)
     except KeyboardInterrupt:
@@ -46,6 +45,16 @@ def main(argv: list[str] | None = None) -> int:
     except (UserError, OSError, ValueError, RuntimeError) as error:
         print(f"elmo: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
+
+
+def clear_away_when_told_to_stop():
+    """Have the signals that end a program raise, so that half-made files are removed on the way out."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # nohup stays nohup
+            signal.signal(number, lambda got, _: sys.exit(128 + got))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -229,6 +238,8 @@ def run_convert(arguments: argparse.Namespace) -> int:
         return 0
     if (arguments.source is None) == (arguments.name is None):
         raise UserError("convert takes a SOURCE or the --name of a release, and not both; see elmo convert --list.")
+    if not arguments.push_to_hub and (arguments.private or arguments.revision or arguments.message):
+        raise UserError("--private, --revision and --message are for --push-to-hub REPO; give it, or leave them out.")
     if arguments.output is None:
         raise UserError("convert needs the folder to make: --output DIR.")
     quiet()
@@ -262,7 +273,15 @@ def run_push(arguments: argparse.Namespace) -> int:
 
 
 def push_folder(folder: Path, repo: str, arguments: argparse.Namespace):
-    address = push(folder, repo, arguments.private, arguments.revision, arguments.message)
+    on_terminal = sys.stderr.isatty()
+    if on_terminal:
+        huggingface_hub.utils.enable_progress_bars()  # which quiet() stops too
+    try:
+        address = push(folder, repo, arguments.private, arguments.revision, arguments.message)
+    except BaseException:
+        if on_terminal:
+            print(file=sys.stderr)  # the bars have not ended their lines
+        raise
     print(f"pushed       {address}")
 
 
