@@ -1453,7 +1453,8 @@ def test_without_h5py(capfd, tmp_path, monkeypatch, pristine, converted):
     assert os.listdir(tmp_path) == []
 
 
-def test_ctrl_c_leaves_nothing(tmp_path, pristine):
+@pytest.mark.parametrize("number, code, said", [(signal.SIGINT, 130, "elmo: stopped\n"), (signal.SIGTERM, 143, "")])
+def test_signals_leave_nothing(tmp_path, pristine, number, code, said):
     output, temporary = tmp_path / "out" / "x", tmp_path / "tmp"
     output.parent.mkdir()
     temporary.mkdir()
@@ -1471,9 +1472,9 @@ def test_ctrl_c_leaves_nothing(tmp_path, pristine):
             time.sleep(0.05)
         staged = os.listdir(output.parent)
         time.sleep(0.5)  # so that the process that compares has begun
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, number)
         _, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and err.strip().splitlines()[-1] == "elmo: stopped" and "Traceback" not in err
+    assert process.returncode == code and err.endswith(said) and "Traceback" not in err
     assert staged and os.listdir(output.parent) == [] and list(temporary.glob("tmp*")) == []
 
 
