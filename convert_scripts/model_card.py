@@ -79,7 +79,8 @@ Converted by transformers-elmo {version} from {format}:
 
 Computed from the source's own arrays in plain numpy (float64), and by this checkpoint in a fresh process (float32), for
 {words} words of {sentences} sentences, among them unknown words, rare characters and words that are too long. A
-difference above {tolerance:g} (times the largest number, where that is above 1) would have stopped the conversion.
+difference above {tolerance:g} (above a millionth of the largest number, where that is above 10) would have stopped it.
+The next word's numbers, where there is a softmax, are logarithms of probabilities.
 
 | | largest number | largest difference |
 |---|---|---|

@@ -20,6 +20,10 @@ from . import checkpoint_activations, numpy_elmo
 from .sources import Source
 
 TOLERANCE = 1e-5
+# Of numbers above 10 float32 has fewer decimals: then this part of the largest. A next word's logarithm sums up the
+# differences of a whole vector.
+RELATIVE = 1e-6
+RELATIVE_OF_NEXT_WORDS = 1e-5
 
 # Short and long, repeated and rare words, several scripts, characters of one to four bytes, words that are too long.
 SENTENCES = [
@@ -151,7 +155,7 @@ def parity(name: str, expected: list[np.ndarray], got: list[np.ndarray]) -> Pari
         raise RuntimeError(f"The converted checkpoint must give {name} of the shapes {shapes}, nothing was written.")
     # numpy's maximum is NaN where one of the numbers is, Python's is not.
     largest, difference = np.max([(np.abs(a).max(), np.abs(a - b).max()) for a, b in zip(expected, got)], axis=0)
-    allowed = TOLERANCE * max(1.0, largest)  # of numbers above 1, float32 has fewer decimals
+    allowed = max(TOLERANCE, largest * (RELATIVE_OF_NEXT_WORDS if name == "next word" else RELATIVE))
     if not difference <= allowed:
         raise RuntimeError(
             f"The converted checkpoint must compute what its source does to {allowed:.0e}; "
