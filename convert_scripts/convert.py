@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from ..modeling_elmo import ElmoForPreTraining, ElmoModel, ElmoPreTrainedModel
 from .model_card import Provenance, model_card
-from .reading import one_line, sha256_of
+from .reading import check_space, one_line, sha256_of
 from .sources import Given, Source, open_source
 from .verification import verify
 
@@ -46,7 +46,8 @@ def convert(
             print(f"note         {note}")
         model = empty_model(opened)
         plan = renaming(opened, model)
-        check_space(output.parent, 4 * sum(math.prod(stored.shape) for stored in opened.arrays.values()))
+        size = 4 * sum(math.prod(stored.shape) for stored in opened.arrays.values())
+        check_space("The output", size, output.parent)
         save(opened, model, plan, staging)
         print(f"model        {model.num_parameters():,} parameters")
         print("parity       the source in plain numpy beside the checkpoint in a fresh process:")
@@ -118,12 +119,6 @@ def make_public(folder: Path):
     folder.chmod(0o777 & ~umask)
     for path in folder.iterdir():
         path.chmod(0o666 & ~umask)
-
-
-def check_space(folder: Path, needed: int):
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise OSError(f"The output needs {needed:,} bytes in {folder}; {free:,} are free.")
 
 
 def empty_model(source: Source) -> ElmoPreTrainedModel:

@@ -67,6 +67,12 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
 
 
+def check_space(what: str, needed: int, folder: Path):
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise OSError(f"{what} needs {needed:,} bytes in {folder}; {free:,} are free.")
+
+
 def sha256_of(path: Path) -> str:
     digest = hashlib.sha256()
     with open(path, "rb") as file:
@@ -228,9 +234,7 @@ def unpack(path: Path, scratch: Path, size: int, members: list[tuple], open_memb
     """Write an archive's files below `scratch`; a name that leads out of it is an attack."""
     if not members:
         raise ValueError(f"{path} must hold a released ELMo; it holds no files.")
-    free = shutil.disk_usage(scratch).free
-    if size > free:
-        raise OSError(f"Unpacking {path} needs {size:,} bytes in {scratch.parent}; {free:,} are free.")
+    check_space(f"Unpacking {path}", size, scratch.parent)
     folder = scratch / path.name
     for name, _ in members:
         parts = PurePosixPath(name.replace("\\", "/")).parts

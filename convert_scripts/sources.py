@@ -192,7 +192,22 @@ def find(folder: Path, pattern: str, given: Path | None, flag: str, exact: str) 
     return found[0] if found else None
 
 
+def some_of(names) -> str:
+    """A few names, to say what was found instead of something else."""
+    return ", ".join(sorted(names)[:3]) or "nothing"
+
+
 # bilm-tf
+
+
+def find_options(weights: Path, given: Path | None) -> Path:
+    """The options.json beside weights, or the one that the user gave."""
+    found = find(weights.parent, "*options*.json", given, "--options", "options.json")
+    if found is None:
+        raise FileNotFoundError(
+            f"{weights} needs its options.json, and {weights.parent} holds none: name it by --options."
+        )
+    return found
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
@@ -363,14 +378,10 @@ def open_bilm(folder: Path, given: Given, weights: Path) -> Source:
     """options.json and the weights that bilm-tf's `dump_weights` writes and AllenNLP reads."""
     arrays = hdf5_arrays(weights)
     if not any(name.startswith("RNN_") for name in arrays):
-        shown = ", ".join(sorted(arrays)[:3]) or "nothing"
-        raise ValueError(f"{weights} must hold a biLM, datasets RNN_0/… and RNN_1/…; it holds {shown}.")
+        raise ValueError(f"{weights} must hold a biLM, datasets RNN_0/… and RNN_1/…; it holds {some_of(arrays)}.")
     # The released files are elmo_2x1024_128_2048cnn_1xhighway_weights.hdf5 and …_options.json.
     beside = weights.with_name(re.sub(r"weights\.(hdf5|h5)$", "options.json", weights.name))
-    options_file = given.options or (beside if beside.is_file() else None)
-    options_file = find(folder, "*options*.json", options_file, "--options", "options.json")
-    if options_file is None:
-        raise FileNotFoundError(f"{weights} needs its options.json, and {folder} holds none: name it by --options.")
+    options_file = find_options(weights, given.options or (beside if beside.is_file() else None))
     softmax = given_file(given.softmax, "--softmax")
     if softmax is None:
         others = [path for path in hdf5_files_in(folder) if path != weights and "softmax" in hdf5_groups(path)]
@@ -381,8 +392,7 @@ def open_bilm(folder: Path, given: Given, weights: Path) -> Source:
     if softmax is not None:
         found = hdf5_arrays(softmax)
         if "softmax/W" not in found:
-            shown = ", ".join(sorted(found)[:3]) or "nothing"
-            raise ValueError(f"{softmax} must hold the datasets softmax/W and softmax/b; it holds {shown}.")
+            raise ValueError(f"{softmax} must hold the datasets softmax/W and softmax/b; it holds {some_of(found)}.")
         arrays |= found
     vocabulary_file = find(folder, "*vocab*.txt", given.vocab, "--vocab", "vocab.txt")
     options = read_json(options_file)
@@ -395,11 +405,8 @@ def open_checkpoint(prefix: Path, given: Given) -> Source:
     folder = prefix.parent
     arrays = checkpoint_arrays(prefix)
     if not any(name.startswith("lm/") for name in arrays):
-        shown = ", ".join(sorted(arrays)[:3]) or "nothing"
-        raise ValueError(f"{prefix} must be a checkpoint of bilm-tf, with variables lm/…; it holds {shown}.")
-    options_file = find(folder, "*options*.json", given.options, "--options", "options.json")
-    if options_file is None:
-        raise FileNotFoundError(f"{prefix} needs its options.json, and {folder} holds none: name it by --options.")
+        raise ValueError(f"{prefix} must be a checkpoint of bilm-tf, with variables lm/…; it holds {some_of(arrays)}.")
+    options_file = find_options(prefix, given.options)
     options = read_json(options_file)
     if options.get("share_embedding_softmax") and "lm/embedding" in arrays:
         arrays.setdefault("lm/softmax/W", arrays["lm/embedding"])

@@ -88,7 +88,8 @@ def verify(source: Source, checkpoint: Path) -> Verification:
     # In this order neither has to wait in memory for the other.
     got = compute_by_checkpoint(checkpoint, sentences)
     expected = compute_by_source(source, sentences)
-    rows = [parity(name, part, got.parts()[name]) for name, part in expected.parts().items()]
+    got_parts = got.parts()
+    rows = [parity(name, part, got_parts[name]) for name, part in expected.parts().items()]
     if expected.word_ids not in (None, got.word_ids):
         raise RuntimeError("The converted checkpoint must give words the ids of its source, nothing was written.")
     return Verification(rows, len(sentences), sum(map(len, sentences)))
