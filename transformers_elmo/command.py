@@ -1,6 +1,7 @@
 """The `elmo` command."""
 
 import argparse
+import dataclasses
 import io
 import os
 import signal
@@ -21,8 +22,10 @@ from .convert_scripts.export import export_bilm
 from .convert_scripts.push import check_access, push
 from .convert_scripts.releases import RELEASES, download_release, find_release
 from .convert_scripts.sources import Given
+from .corpus import Splitting
 from .embedding import LAYERS, embed, write_npz
 from .modeling_elmo import ElmoForPreTraining, ElmoModel
+from .pretraining import RECIPES, SIZES, Recipe, Settings, Start, Texts, pretrain_from_texts
 from .tokenization_elmo import ElmoTokenizer
 
 
@@ -106,6 +109,8 @@ def parser() -> argparse.ArgumentParser:
     add_push_arguments(verb)
     verb.set_defaults(run=run_convert)
 
+    add_pretrain(verbs)
+
     verb = verbs.add_parser(
         "export",
         help="write a checkpoint in another format",
@@ -124,6 +129,63 @@ def parser() -> argparse.ArgumentParser:
     add_push_arguments(verb)
     verb.set_defaults(run=run_push)
     return top
+
+
+def add_pretrain(verbs):
+    verb = verbs.add_parser(
+        "pretrain",
+        help="train an ELMo on raw text",
+        description="Train the two language models of an ELMo on raw text, from nothing or from a checkpoint. The text "
+        "is split into sentences and words once and kept; the most frequent words become the vocabulary. Ctrl-C saves "
+        "a checkpoint, and the same command with --resume goes on from it exactly. On several processors: torchrun "
+        "--nproc_per_node N -m transformers_elmo.command pretrain ...",
+    )
+    verb.add_argument("text", metavar="TEXT", nargs="+", help="text, .gz, .xz, .jsonl or .parquet files, or globs")
+    verb.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="folder to make")
+    verb.add_argument("--resume", action="store_true", help="go on from the last checkpoint in DIR")
+    verb.add_argument(
+        "--held-out", metavar="FILE", nargs="+", help="text to measure on; else a part of TEXT is held out"
+    )
+
+    group = verb.add_argument_group("text")
+    group.add_argument("--words", action="store_true", help="lines are words already, separated by spaces")
+    group.add_argument("--lines", action="store_true", help="a line is a sentence; else lines are split into sentences")
+    group.add_argument("--leave-out", metavar="WORD", nargs="+", default=[], help="words that are not there, as <unk>")
+    group.add_argument("--column", default="text", help="of .jsonl and .parquet files, default: %(default)s")
+    group.add_argument(
+        "--encoding-errors", choices=["strict", "replace"], default="strict", help="default: %(default)s"
+    )
+    group.add_argument("--cache", metavar="DIR", type=Path, help="where split text is kept, default: HF_HOME/elmo/text")
+
+    group = verb.add_argument_group("model")
+    group.add_argument("--init", metavar="CHECKPOINT", help="start from it, with its softmax or with a new one")
+    group.add_argument("--size", choices=SIZES, help="of a new model, default: mini")
+    group.add_argument(
+        "--config", metavar="FILE", type=Path, help="JSON with fields of ElmoConfig, to overrule the size"
+    )
+    group.add_argument("--vocab", metavar="FILE", type=Path, help="vocab.txt, the most frequent words first")
+    group.add_argument("--vocab-size", metavar="N", type=positive, default=40_000, help="words, default: %(default)s")
+    group.add_argument("--min-count", metavar="N", type=positive, default=2, help="of a word, default: %(default)s")
+
+    group = verb.add_argument_group("training")
+    group.add_argument("--recipe", choices=RECIPES, default="default", help="default: %(default)s; paper: bilm-tf's")
+    group.add_argument("--learning-rate", type=float)
+    group.add_argument("--dropout", type=float)
+    group.add_argument("--rows", metavar="N", type=positive, help="of text that a process reads at once")
+    group.add_argument("--window", metavar="N", type=positive, help="words of a row in a step")
+    group.add_argument("--negative-samples", metavar="N", type=positive)
+    group.add_argument("--epochs", metavar="X", type=float)
+    group.add_argument("--steps", metavar="N", type=positive, help="instead of --epochs")
+    group.add_argument("--gradient-accumulation", metavar="N", type=positive, default=1)
+    group.add_argument("--bf16", action="store_true")
+    group.add_argument("--cpu", action="store_true", help="even if there is a GPU")
+    group.add_argument("--seed", metavar="N", type=int, default=0)
+    group.add_argument("--log-every", metavar="STEPS", type=positive, default=50)
+    group.add_argument("--eval-every", metavar="STEPS", type=positive, default=1000)
+    group.add_argument("--save-every", metavar="STEPS", type=positive, default=1000)
+    group.add_argument("--report-to", default="none", help="tensorboard or another reporter of Trainer")
+    group.add_argument("--half", action="store_true", help="store the final weights in half precision")
+    verb.set_defaults(run=run_pretrain)
 
 
 def add_push_arguments(verb: argparse.ArgumentParser):
@@ -258,6 +320,31 @@ def run_convert(arguments: argparse.Namespace) -> int:
     if arguments.push_to_hub:
         push_folder(arguments.output, arguments.push_to_hub, arguments)
     return 0
+
+
+def run_pretrain(arguments: argparse.Namespace) -> int:
+    quiet()
+    given = {field.name: getattr(arguments, field.name, None) for field in dataclasses.fields(Recipe)}
+    recipe = dataclasses.replace(
+        RECIPES[arguments.recipe], **{name: value for name, value in given.items() if value is not None}
+    )
+    texts = Texts(
+        arguments.text,
+        arguments.held_out,
+        Splitting(arguments.words, arguments.lines, tuple(arguments.leave_out)),
+        arguments.column,
+        arguments.encoding_errors,
+        arguments.cache or Path(huggingface_hub.constants.HF_HOME) / "elmo" / "text",
+    )
+    start = Start(
+        arguments.init, arguments.size, arguments.config, arguments.vocab, arguments.vocab_size, arguments.min_count
+    )
+    names = {field.name for field in dataclasses.fields(Settings)} & vars(arguments).keys() - {"recipe", "held_out"}
+    settings = Settings(
+        recipe=recipe, **{name: getattr(arguments, name) for name in names - {"output"}}, output=str(arguments.output)
+    )
+    finished = pretrain_from_texts(texts, start, settings, arguments.resume, arguments.half)
+    return 0 if finished else 130
 
 
 def run_export(arguments: argparse.Namespace) -> int:

@@ -56,6 +56,8 @@ class ElmoConfig(PretrainedConfig):
         use_skip_connections (`bool`): add a layer's input to its output, from the second layer on.
         forget_bias (`float`): added to the forget gate at run time, as TensorFlow does: the weights do not hold it.
         dropout (`float`): dropped share of each layer's input while the biLM itself is trained.
+        num_negative_samples (`int`, *optional*): words that the right one competes with while the language models are
+            trained; none for all words, as they always are in evaluation.
         mix (`str`): how the layers become one vector: `"learned"` (gamma * sum_j softmax(w)_j h_j), `"top"`
             (gamma * h_L) or `"fixed"` (sum_j mix_weights_j h_j, nothing learned).
         mix_weights (`list[float]`, *optional*): the L + 1 weights of a fixed mix, used as they are.
@@ -92,6 +94,7 @@ class ElmoConfig(PretrainedConfig):
     use_skip_connections: bool = True
     forget_bias: float | int = 1.0
     dropout: float | int = 0.1
+    num_negative_samples: int | None = 8192
     mix: str = "learned"
     mix_weights: list[float | int] | None = None
     mix_layer_norm: bool = False
@@ -147,8 +150,9 @@ class ElmoConfig(PretrainedConfig):
         check_size("num_highway_layers", 0)
         if self.projection_dim is not None:
             check_size("projection_dim", 1)
-        if self.word_embedding_dim is not None:
-            check_size("word_embedding_dim", 1)
+        for name in ("word_embedding_dim", "num_negative_samples"):
+            if getattr(self, name) is not None:
+                check_size(name, 1)
         if "characters" in self.inputs:
             check_size("char_vocab_size", 2)
             check_size("char_embedding_dim", 1)
@@ -179,6 +183,13 @@ class ElmoConfig(PretrainedConfig):
                 "one for each LSTM layer and one for the words below them",
                 "mix_weights",
             )
+
+    @classmethod
+    def mini(cls, **kwargs) -> "ElmoConfig":
+        """The sizes of the checkpoint in this package, 512/192 with 512 filters: 4.2 million parameters."""
+        filters = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256]]
+        sizes = {"lstm_dim": 512, "projection_dim": 192, "num_highway_layers": 1, "char_filters": filters}
+        return cls(**{**sizes, **kwargs})
 
     @classmethod
     def small(cls, **kwargs) -> "ElmoConfig":
@@ -229,8 +240,9 @@ class ElmoConfig(PretrainedConfig):
                 }
         except KeyError as error:
             raise ValueError(f"bilm-tf options must have the key {error}; got {options!r}.") from None
-        if "dropout" in options:
-            fields["dropout"] = options["dropout"]
+        for name, option in (("dropout", "dropout"), ("num_negative_samples", "n_negative_samples_batch")):
+            if option in options:
+                fields[name] = options[option]
         if "n_tokens_vocab" in options:
             fields["vocab_size"] = options["n_tokens_vocab"] + 1
         # `n_characters` is 261 while bilm-tf trains and 262 while it predicts, of one and the same model: bytes.

@@ -9,6 +9,7 @@ Shapes: B sentences of at most T words of W characters; N words in all, U of the
 H LSTM cells and P outputs of one direction; L layers.
 """
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -29,6 +30,9 @@ from .configuration_elmo import ElmoConfig
 # nothing is kept for a backward pass: both bound the memory, not the result.
 CONVOLUTION_WORDS = 256
 GATE_BYTES = 1 << 26
+# A chunk of the softmax's scores: as large as fits into a cache, and enough rows for a fast product.
+SCORE_BYTES = 1 << 21
+SCORE_ROWS = 128
 # Products of at most so many rows are computed in parts.
 FEW_ROWS = 16
 PARTS = 8
@@ -191,6 +195,15 @@ def add_product(sums: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> to
     return sums.add_(parts.sum(0))
 
 
+# gradient (n, H), y -> gradient * y * (1 - y) and gradient * (1 - y * y), in one pass and, with grad_input, in place
+sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
+
+
+def tanh_(x: torch.Tensor) -> torch.Tensor:
+    """tanh x = 2 sigmoid(2x) - 1, in place: on a CPU a third of the time of `torch.tanh_`, and off by 2e-7 at most."""
+    return x.mul_(2).sigmoid_().mul_(2).sub_(1)
+
+
 class ProjectedLSTM(torch.autograd.Function):
     """One direction of one layer over packed words, with its gradient written out.
 
@@ -222,12 +235,12 @@ class ProjectedLSTM(torch.autograd.Function):
             gate = gates[start - first : start - first + rows]
             add_product(gate, h[:rows], recurrent_weight)
             gate[:, : 3 * cells].sigmoid_()
-            gate[:, 3 * cells :].tanh_()
+            tanh_(gate[:, 3 * cells :])
             i, f, o, j = gate.split(cells, 1)
             c_now = c[:rows].mul_(f).addcmul_(i, j)
             if cell_clip is not None:
                 c_now.clamp_(-cell_clip, cell_clip)
-            out = torch.tanh(c_now).mul_(o)
+            out = tanh_(c_now.clone()).mul_(o)
             if projection is not None:
                 out = add_product(out.new_zeros(rows, outputs.shape[1]), out, projection)
                 if output_clip is not None:
@@ -261,24 +274,24 @@ class ProjectedLSTM(torch.autograd.Function):
                 c_before = kept_cells[before : before + rows]
             i, f, o, j = gates[now].split(cells, 1)
             d_out = d_outputs[now].add_(d_h[:rows])
-            tanh_c = torch.tanh(kept_cells[now])
+            tanh_c = tanh_(kept_cells[now].clone())
             torch.mul(o, tanh_c, out=hidden[now])
             d_hidden = d_out
             if projection is not None:
                 if ctx.output_clip is not None:
                     d_out.mul_(outputs[now].abs() < ctx.output_clip)
                 d_hidden = d_out @ projection.t()
-            d_cell = d_hidden * o * (1 - tanh_c * tanh_c) + d_c[:rows]
-            if ctx.cell_clip is not None:
-                d_cell.mul_(kept_cells[now].abs() < ctx.cell_clip)
             d_gate = d_gates[now]
             d_i, d_f, d_o, d_j = d_gate.split(cells, 1)
-            torch.mul(d_cell * j, i * (1 - i), out=d_i)
-            torch.mul(d_cell * c_before, f * (1 - f), out=d_f)
-            torch.mul(d_hidden * tanh_c, o * (1 - o), out=d_o)
-            torch.mul(d_cell * i, 1 - j * j, out=d_j)
-            d_c[:rows] = d_cell * f
-            d_h[:rows] = d_gate @ recurrent_weight.t()
+            sigmoid_backward(torch.mul(d_hidden, tanh_c, out=d_o), o, grad_input=d_o)
+            d_cell = d_c[:rows].add_(tanh_backward(d_hidden * o, tanh_c))
+            if ctx.cell_clip is not None:
+                d_cell.mul_(kept_cells[now].abs() < ctx.cell_clip)
+            sigmoid_backward(torch.mul(d_cell, j, out=d_i), i, grad_input=d_i)
+            sigmoid_backward(torch.mul(d_cell, c_before, out=d_f), f, grad_input=d_f)
+            tanh_backward(torch.mul(d_cell, i, out=d_j), j, grad_input=d_j)
+            d_cell.mul_(f)
+            torch.mm(d_gate, recurrent_weight.t(), out=d_h[:rows])
             end -= rows
 
         needs = ctx.needs_input_grad
@@ -365,19 +378,30 @@ class ElmoBiLM(nn.Module):
         self, x: torch.Tensor, packing: Packing, state: BiLMState | None = None
     ) -> tuple[list[torch.Tensor], BiLMState]:
         """x (N, P), state before the first word of each sentence -> L + 1 layers (N, 2P), state after the last"""
-        batch = len(packing.sentences)
         if state is None:
-            state = [x.new_zeros(len(self.layers), 2, batch, size) for size in self.sizes]
-        h, c = [part[:, :, packing.sentences] for part in state]  # (L, 2, B, P), (L, 2, B, H)
-        hidden, last_h, last_c = [torch.cat([x, x], 1)], [], []
-        forward, backward = [x[order] for order in packing.orders]
-        for layer, h_0, c_0 in zip(self.layers, h, c):
-            forward, backward, h_n, c_n = layer(forward, backward, h_0, c_0, packing.steps)
-            hidden.append(torch.cat([y[back] for y, back in zip((forward, backward), packing.returns)], 1))
+            state = self.fresh_state(x, len(packing.sentences))
+        state = tuple(part[:, :, packing.sentences] for part in state)
+        pairs, (h, c) = self.read(*[x[order] for order in packing.orders], packing.steps, state)
+        layers = [torch.cat([x, x], 1)]
+        layers += [torch.cat([y[back] for y, back in zip(pair, packing.returns)], 1) for pair in pairs]
+        ranks = packing.sentences.argsort()
+        return layers, (h[:, :, ranks], c[:, :, ranks])
+
+    def fresh_state(self, like: torch.Tensor, batch: int) -> BiLMState:
+        h, c = [like.new_zeros(len(self.layers), 2, batch, size) for size in self.sizes]
+        return h, c
+
+    def read(
+        self, forward: torch.Tensor, backward: torch.Tensor, steps: list[int], state: BiLMState
+    ) -> tuple[list[tuple[torch.Tensor, torch.Tensor]], BiLMState]:
+        """What each direction reads (N, P), step by step -> for each layer what it gives out (N, P), last state"""
+        pairs, last_h, last_c = [], [], []
+        for layer, h_0, c_0 in zip(self.layers, *state):
+            forward, backward, h_n, c_n = layer(forward, backward, h_0, c_0, steps)
+            pairs.append((forward, backward))
             last_h.append(h_n)
             last_c.append(c_n)
-        ranks = packing.sentences.argsort()
-        return hidden, (torch.stack(last_h)[:, :, ranks], torch.stack(last_c)[:, :, ranks])
+        return pairs, (torch.stack(last_h), torch.stack(last_c))
 
 
 class ElmoMix(nn.Module):
@@ -668,16 +692,103 @@ class ElmoModel(ElmoPreTrainedModel):
             raise ValueError(f"The state of {batch} sentences must have the shapes {expected}, got {got}.")
 
 
+def log_uniform(words: torch.Tensor, number: int) -> torch.Tensor:
+    """log(1 + 1 / (r + 1)) / log(R + 1): the probability of rank r among R words sorted by frequency (Zipf)."""
+    return torch.log1p(1 / (words.double() + 1)) / math.log(number + 1)
+
+
+def log_uniform_sample(samples: int, number: int, device: torch.device) -> tuple[torch.Tensor, int]:
+    """So many distinct words (S,) of R, drawn one by one with `log_uniform`, and how many draws that took."""
+    draws = torch.empty(0, dtype=torch.long, device=device)
+    while True:
+        uniform = torch.rand(max(2 * samples, len(draws)), dtype=torch.float64, device=device)
+        more = (torch.exp(uniform * math.log(number + 1)) - 1).long().clamp_(0, number - 1)
+        draws = torch.cat([draws, more])
+        words, place = torch.unique(draws, return_inverse=True)
+        if len(words) >= samples:
+            break
+    order = torch.arange(len(draws), device=device)
+    first = torch.full((len(words),), len(draws), device=device).scatter_reduce_(0, place, order, "amin")
+    first, by_draw = first.sort()
+    return words[by_draw[:samples]], int(first[samples - 1]) + 1
+
+
+class SoftmaxLoss(torch.autograd.Function):
+    """-log p of the right words by their scores among all words, or among samples of them, summed.
+
+    A chunk of scores is turned into its gradient where it lies, so that neither the scores nor the probabilities of
+    all words are ever held for a backward pass.
+    """
+
+    @staticmethod
+    def forward(ctx, hidden, weight, bias, true_scores, targets, samples, keep):
+        """hidden (N, P), weight (S, P), bias (S,), targets (N,); for samples (S,) of words also true_scores (N,)
+
+        -> the sum, and the loss of each word (N,), through which no gradient flows
+        """
+        losses = hidden.new_empty(len(hidden), dtype=bias.dtype)
+        d_hidden, d_true = torch.empty_like(hidden), torch.empty_like(losses)
+        d_weight, d_bias = torch.zeros_like(weight, dtype=bias.dtype) if keep else None, torch.zeros_like(bias)
+        size = min(max(SCORE_BYTES // (len(weight) * bias.element_size()), SCORE_ROWS), max(len(hidden), 1))
+        products = hidden.new_empty(size, len(weight))
+        for start in range(0, len(hidden), size):
+            now = slice(start, start + size)
+            scores = torch.mm(hidden[now], weight.t(), out=products[: len(hidden[now])])  # (n, S)
+            scores = scores.to(bias.dtype).add_(bias)
+            if samples is None:
+                true = scores.gather(1, targets[now, None]).squeeze(1)  # (n,)
+                top = scores.amax(1)
+            else:
+                true = true_scores[now]
+                scores.masked_fill_(targets[now, None] == samples, -torch.inf)  # the right word, sampled by accident
+                top = torch.maximum(true, scores.amax(1))
+            exponents = scores.sub_(top[:, None]).exp_()
+            total = exponents.sum(1) if samples is None else exponents.sum(1) + torch.exp(true - top)
+            losses[now] = total.log() + top - true
+            if keep:
+                probabilities = exponents.div_(total[:, None])
+                if samples is None:
+                    probabilities.scatter_add_(1, targets[now, None], probabilities.new_full((len(true), 1), -1.0))
+                d_true[now] = torch.expm1(-losses[now])
+                d_bias += probabilities.sum(0)
+                probabilities = probabilities.to(hidden.dtype)
+                d_hidden[now] = probabilities @ weight
+                if weight.dtype == d_weight.dtype:
+                    d_weight.addmm_(probabilities.t(), hidden[now])
+                else:
+                    d_weight += probabilities.t() @ hidden[now]
+        if keep:
+            ctx.save_for_backward(d_hidden, d_weight.to(weight.dtype), d_bias, None if samples is None else d_true)
+        ctx.mark_non_differentiable(losses)
+        return losses.sum(), losses
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_sum, _):
+        grads = [None if grad is None else grad * d_sum.to(grad.dtype) for grad in ctx.saved_tensors]
+        return *grads, None, None, None
+
+
 @dataclass
 class ElmoForPreTrainingOutput(ModelOutput):
     """
     Args:
-        forward_logits (`torch.FloatTensor` of shape `(B, T, vocab_size)`): scores of the word after each word, by its
-            id; minus infinity for padding, which no word is.
-        backward_logits (`torch.FloatTensor` of shape `(B, T, vocab_size)`): scores of the word before each word.
-        hidden_states, state: as in `ElmoModelOutput`.
+        loss (`torch.FloatTensor`, *optional*): mean of both directions' losses.
+        forward_loss, backward_loss (`torch.FloatTensor`, *optional*): -log p of the next word, mean over the words.
+        perplexity, forward_perplexity, backward_perplexity (`torch.FloatTensor`, *optional*): exp of these, where the
+            loss is that of the full softmax; a sampled one has no perplexity.
+        forward_logits (`torch.FloatTensor` of shape `(B, T, vocab_size)`, *optional*): scores of the word after each
+            word, by its id; minus infinity for padding, which no word is. Not given with labels or targets.
+        backward_logits (`torch.FloatTensor` of shape `(B, T, vocab_size)`, *optional*): scores of the word before.
+        hidden_states, state: as in `ElmoModelOutput`; no hidden states of windows.
     """
 
+    loss: torch.FloatTensor | None = None
+    forward_loss: torch.FloatTensor | None = None
+    backward_loss: torch.FloatTensor | None = None
+    perplexity: torch.FloatTensor | None = None
+    forward_perplexity: torch.FloatTensor | None = None
+    backward_perplexity: torch.FloatTensor | None = None
     forward_logits: torch.FloatTensor | None = None
     backward_logits: torch.FloatTensor | None = None
     hidden_states: tuple[torch.FloatTensor | None, ...] | None = None
@@ -685,9 +796,14 @@ class ElmoForPreTrainingOutput(ModelOutput):
 
 
 class ElmoForPreTraining(ElmoPreTrainedModel):
-    """The two language models: what comes next in each direction, by one softmax that both share."""
+    """The two language models: what comes next in each direction, by one softmax that both share.
+
+    Words are numbered by their frequency, the most frequent first: that is what the samples of the training are
+    drawn by.
+    """
 
     trains_bilm = True
+    accepts_loss_kwargs = False  # every window has as many words as the next: a mean of means is the mean
 
     def __init__(self, config: ElmoConfig):
         super().__init__(config)
@@ -701,23 +817,129 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         input_ids: torch.LongTensor | None = None,
         char_ids: torch.LongTensor | None = None,
         attention_mask: torch.Tensor | None = None,
+        labels: torch.LongTensor | None = None,
+        targets: torch.LongTensor | None = None,
         state: BiLMState | None = None,
         output_state: bool = False,
         output_hidden_states: bool | None = None,
     ) -> ElmoForPreTrainingOutput:
         r"""
-        Args: those of `ElmoModel`.
+        Sentences, which both directions read, or with `targets` windows of text, one for each direction.
+
+        Args: those of `ElmoModel`, and
+            labels (`(B, T)`): the word ids of the sentences, usually `input_ids`: each direction's loss is that of
+                the word it reads next. -100 where a word is not to be predicted.
+            targets (`(2, B, T)`): the word that comes next in each direction, -100 for none. `input_ids` is then
+                (2, B, T) and `char_ids` (2, B, T, W): rows of text without padding, the second of each pair in the
+                order of reading backward. Give the `state` of the last window to go on where it ended.
         """
+        if targets is not None:
+            hidden, wanted, last_state = self._read_windows(input_ids, char_ids, targets, state)
+            return self._output(self._losses(hidden, wanted), state=last_state)
         outputs = self.elmo(input_ids, char_ids, attention_mask, state, output_state, output_hidden_states=True)
-        forward, backward = [
-            F.pad(self.softmax(half), (1, 0), value=-torch.inf) for half in outputs.hidden_states[-1].chunk(2, -1)
-        ]  # (B, T, vocab_size)
-        return ElmoForPreTrainingOutput(
-            forward_logits=forward,
-            backward_logits=backward,
-            hidden_states=outputs.hidden_states if output_hidden_states else None,
-            state=outputs.state,
-        )
+        top = outputs.hidden_states[-1]
+        rest = {"hidden_states": outputs.hidden_states if output_hidden_states else None, "state": outputs.state}
+        if labels is None:
+            logits = [F.pad(self.softmax(half), (1, 0), value=-torch.inf) for half in top.chunk(2, -1)]  # (B, T, V)
+            return ElmoForPreTrainingOutput(forward_logits=logits[0], backward_logits=logits[1], **rest)
+        mask = self.elmo._check_inputs(input_ids, char_ids, attention_mask)[2]
+        targets = next_words(labels, mask)  # (2, B, T)
+        losses = self._losses([half.flatten(0, 1) for half in top.chunk(2, -1)], targets.flatten(1))
+        return self._output(losses, **rest)
+
+    def _read_windows(self, input_ids, char_ids, targets, state):
+        """The top layer of each direction (T * B, P), the words it should predict (T * B,), and the state after them"""
+        if targets.dim() != 3 or len(targets) != 2:
+            raise ValueError(f"targets must have shape (2, rows, words), got {tuple(targets.shape)}.")
+        _, batch, window = targets.shape
+        flat = [None if ids is None else ids.flatten(0, 1) for ids in (input_ids, char_ids)]
+        *flat, present = self.elmo._check_inputs(*flat, None)
+        if present.shape != (2 * batch, window):
+            raise ValueError(f"The words of windows must have the shape of their targets, {tuple(targets.shape)}.")
+        # (2, B, T) -> (2 * T * B,): step by step
+        words = [
+            None if ids is None else ids.unflatten(0, (2, batch)).transpose(1, 2).flatten(0, 2).long() for ids in flat
+        ]
+        self.elmo._check_range(*words)
+        x = self.elmo.token_encoder(*words)  # (2 * T * B, P)
+        if state is None:
+            state = self.elmo.bilm.fresh_state(x, batch)
+        else:
+            self.elmo._check_state(state, batch)
+        pairs, last_state = self.elmo.bilm.read(*x.chunk(2), [batch] * window, state)
+        # Gradients end where the window does.
+        last_state = tuple(part.detach() for part in last_state)
+        return pairs[-1], targets.transpose(1, 2).flatten(1), last_state
+
+    def _losses(self, hidden: list[torch.Tensor], targets: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Mean -log p of the words that each direction reads next: hidden (N, P), targets (N,) by id, -100 for none"""
+        known = [(words > 0).nonzero().squeeze(1).to(h.device) for h, words in zip(hidden, targets)]
+        hidden = [F.dropout(h[places], self.config.dropout, self.training) for h, places in zip(hidden, known)]
+        rows = [words.to(h.device)[places] - 1 for h, words, places in zip(hidden, targets, known)]
+        if self.samples is None:
+            sums = [self.word_losses(h, words)[0] for h, words in zip(hidden, rows)]
+        else:
+            sums = self._sampled_losses(hidden, rows)
+        return [total / max(len(places), 1) for total, places in zip(sums, known)]
+
+    @property
+    def samples(self) -> int | None:
+        """How many words the right one competes with, None for all"""
+        number = self.config.num_negative_samples
+        return number if self.training and number is not None and number < len(self.softmax.bias) else None
+
+    @torch.compiler.disable
+    def word_losses(self, hidden: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """-log p of words among all, their sum and each (N,): hidden (N, P), targets (N,) rows of the softmax"""
+        return self._softmax_loss(hidden, self.softmax.weight, self.softmax.bias, None, targets, None)
+
+    @torch.compiler.disable
+    def _sampled_losses(self, hidden: list[torch.Tensor], targets: list[torch.Tensor]) -> list[torch.Tensor]:
+        """-log p of words among samples of all, summed for each direction
+
+        The right word competes with words drawn by their frequency, each corrected by how often it is expected among
+        them (Jean et al. 2015, as TensorFlow's sampled_softmax_loss).
+        """
+        weight, bias = self.softmax.weight, self.softmax.bias
+        drawn = [log_uniform_sample(self.samples, len(bias), weight.device) for _ in hidden]
+        # All rows of the softmax that are needed, taken at once: their gradient is as large as the softmax.
+        needed = torch.cat([*targets, *(words for words, _ in drawn)])
+        sizes = [*map(len, targets), *(len(words) for words, _ in drawn)]
+        weights, biases = F.embedding(needed, weight).split(sizes), bias[needed].split(sizes)
+        sums = []
+        for d, (h, words, (samples, draws)) in enumerate(zip(hidden, targets, drawn)):
+
+            def log_expected(words, draws=draws):
+                return torch.log(-torch.expm1(draws * torch.log1p(-log_uniform(words, len(bias))))).to(bias.dtype)
+
+            true_scores = (h * weights[d]).sum(1, dtype=bias.dtype) + biases[d] - log_expected(words)
+            others = weights[len(hidden) + d], biases[len(hidden) + d] - log_expected(samples)
+            sums.append(self._softmax_loss(h, *others, true_scores, words, samples)[0])
+        return sums
+
+    def _softmax_loss(self, hidden, weight, bias, true_scores, targets, samples):
+        device = hidden.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        hidden, weight = hidden.to(dtype), weight.to(dtype)
+        keep = torch.is_grad_enabled() and any(t.requires_grad for t in (hidden, weight, bias))
+        with torch.autocast(device, enabled=False):
+            return SoftmaxLoss.apply(hidden, weight, bias, true_scores, targets, samples, keep)
+
+    def _output(self, losses: list[torch.Tensor], **rest) -> ElmoForPreTrainingOutput:
+        loss = (losses[0] + losses[1]) / 2
+        perplexities = [torch.exp(each.detach()) for each in (loss, *losses)] if self.samples is None else [None] * 3
+        return ElmoForPreTrainingOutput(loss, *losses, *perplexities, **rest)
+
+
+def next_words(labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The word after and the word before each, (2, B, T) of labels (B, T); -100 where there is none or no word"""
+    rows, columns = mask.nonzero(as_tuple=True)  # (N,), sentence by sentence
+    targets = labels.new_full((2, *labels.shape), -100)
+    same = rows[1:] == rows[:-1]
+    here, after = [(rows[part][same], columns[part][same]) for part in (slice(None, -1), slice(1, None))]
+    targets[0][here] = labels[after]
+    targets[1][after] = labels[here]
+    return targets
 
 
 class ElmoForTokenClassification(ElmoPreTrainedModel):
