@@ -88,6 +88,54 @@ The next word's numbers, where there is a softmax, are logarithms of probabiliti
 """
 
 
+TRAINING = """
+## Training
+
+By transformers-elmo {version} on {words} words in {sentences} sentences, {steps} steps of {words_of_a_step} words
+({epochs:.2f} epochs){files}. The vocabulary has the {vocabulary} most frequent of {distinct} distinct words.
+
+```
+{command}
+```
+
+{perplexities}
+![loss and perplexity](curves.png)
+"""
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a checkpoint was trained."""
+
+    words: int
+    sentences: int
+    distinct: int
+    steps: int
+    words_of_a_step: int
+    files: list[str]
+    command: str
+    perplexities: tuple[float, float, float] | None  # held out: both directions, forward, backward
+
+    def section(self, config: ElmoConfig) -> str:
+        perplexities = ""
+        if self.perplexities is not None:
+            rows = [("held-out perplexity", "forward", "backward"), ("---",) * 3]
+            perplexities = table([*rows, [f"{value:.2f}" for value in self.perplexities]]) + "\n"
+        return TRAINING.format(
+            version=version("transformers-elmo"),
+            words=f"{self.words:,}",
+            sentences=f"{self.sentences:,}",
+            steps=f"{self.steps:,}",
+            words_of_a_step=f"{self.words_of_a_step:,}",
+            epochs=self.steps * self.words_of_a_step / max(self.words + self.sentences, 1),
+            files=" of " + ", ".join(f"`{name}`" for name in self.files) if self.files else "",
+            vocabulary=f"{config.vocab_size - 4:,}",
+            distinct=f"{self.distinct:,}",
+            command=self.command,
+            perplexities=perplexities,
+        )
+
+
 @dataclass(frozen=True)
 class Provenance:
     """Where a checkpoint comes from and how near it is to it."""
@@ -106,6 +154,7 @@ def model_card(
     license: str | None = None,
     title: str | None = None,
     provenance: Provenance | None = None,
+    training: Training | None = None,
 ) -> str:
     """The text of README.md. `name` is what the usage loads: a folder, or a repository on the Hub."""
     is_tagger = config.architectures == ["ElmoForTokenClassification"]
@@ -128,6 +177,8 @@ def model_card(
         usage=usage,
         sizes=table(sizes(config, parameters)),
     )
+    if training is not None:
+        text += training.section(config)
     if provenance is not None:
         text += SOURCE.format(
             version=version("transformers-elmo"),

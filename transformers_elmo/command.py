@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import io
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -12,11 +13,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import huggingface_hub.utils.logging
-from huggingface_hub.errors import StrictDataclassError
 from tqdm import tqdm
-from transformers import AutoConfig
 from transformers.utils import logging
 
+from .checkpoints import has_softmax, load_config, load_model, load_tokenizer
 from .convert_scripts.convert import check_output, convert
 from .convert_scripts.export import export_bilm
 from .convert_scripts.push import check_access, push
@@ -24,9 +24,7 @@ from .convert_scripts.releases import RELEASES, download_release, find_release
 from .convert_scripts.sources import Given
 from .corpus import Splitting
 from .embedding import LAYERS, embed, write_npz
-from .modeling_elmo import ElmoForPreTraining, ElmoModel
 from .pretraining import RECIPES, SIZES, Recipe, Settings, Start, Texts, pretrain_from_texts
-from .tokenization_elmo import ElmoTokenizer
 
 
 class UserError(Exception):
@@ -35,6 +33,7 @@ class UserError(Exception):
 
 def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
+    arguments.line = sys.argv[1:] if argv is None else argv
     clear_away_when_told_to_stop()
     try:
         return arguments.run(arguments)
@@ -185,6 +184,8 @@ def add_pretrain(verbs):
     group.add_argument("--save-every", metavar="STEPS", type=positive, default=1000)
     group.add_argument("--report-to", default="none", help="tensorboard or another reporter of Trainer")
     group.add_argument("--half", action="store_true", help="store the final weights in half precision")
+    group.add_argument("--language", help="for the model card, as in en or pt")
+    group.add_argument("--license", help="for the model card, as in apache-2.0")
     verb.set_defaults(run=run_pretrain)
 
 
@@ -211,27 +212,9 @@ def quiet():
 def load(checkpoint: str, with_softmax: bool = False):
     """A checkpoint's model and tokenizer, quietly; as a language model where it is one and that is asked for."""
     quiet()
-    try:
-        config = AutoConfig.from_pretrained(checkpoint)
-        if config.model_type != "elmo":
-            raise UserError(f"{checkpoint} must be an ELMo checkpoint, it is of type {config.model_type}.")
-        has_softmax = config.architectures == ["ElmoForPreTraining"]
-        model_class = ElmoForPreTraining if has_softmax and with_softmax else ElmoModel
-        model, report = model_class.from_pretrained(checkpoint, config=config, output_loading_info=True)
-        if report["missing_keys"]:
-            raise UserError(
-                f"{checkpoint} must hold the weights of an ELMo model, it lacks {min(report['missing_keys'])}."
-            )
-        return model, ElmoTokenizer.from_pretrained(checkpoint)
-    except StrictDataclassError as error:
-        raise UserError(f"The config.json of {checkpoint} must describe an ELMo model: {error}") from error
-    except OSError as error:
-        if os.path.isdir(checkpoint) or "cannot be read" in str(error):
-            raise
-        raise UserError(
-            f"{checkpoint} is neither a folder with a checkpoint nor a model that can be reached on the Hub; "
-            "give the path of a folder, or check the name and the network."
-        ) from error
+    config = load_config(checkpoint)
+    model = load_model(checkpoint, config, with_softmax=with_softmax and has_softmax(config))
+    return model, load_tokenizer(checkpoint)
 
 
 def info(arguments: argparse.Namespace) -> int:
@@ -339,12 +322,16 @@ def run_pretrain(arguments: argparse.Namespace) -> int:
     start = Start(
         arguments.init, arguments.size, arguments.config, arguments.vocab, arguments.vocab_size, arguments.min_count
     )
-    names = {field.name for field in dataclasses.fields(Settings)} & vars(arguments).keys() - {"recipe", "held_out"}
+    names = {field.name for field in dataclasses.fields(Settings)} & vars(arguments).keys()
+    options = {name: getattr(arguments, name) for name in names - {"recipe", "held_out", "output"} if name != "steps"}
     settings = Settings(
-        recipe=recipe, **{name: getattr(arguments, name) for name in names - {"output"}}, output=str(arguments.output)
+        str(arguments.output),
+        recipe,
+        steps=arguments.steps or 0,
+        command=shlex.join(["elmo", *arguments.line]),
+        **options,
     )
-    finished = pretrain_from_texts(texts, start, settings, arguments.resume, arguments.half)
-    return 0 if finished else 130
+    return 0 if pretrain_from_texts(texts, start, settings, arguments.resume) else 130
 
 
 def run_export(arguments: argparse.Namespace) -> int:

@@ -4,32 +4,43 @@ A corpus knows every distinct word of its text, the most frequent first, and so 
 a vocabulary lacks are still there, for their characters.
 """
 
+import codecs
 import glob
 import gzip
 import hashlib
 import json
 import lzma
 import os
+import re
 import shutil
+import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from tokenizers import Tokenizer, models
 from tqdm import tqdm
 
+from .tokenization_elmo import REPLACEMENT, SURROGATE
+
 VERSION = 1  # of the files; a corpus of another version is made anew
-LINES = 1 << 12  # that are split at once
-LONGEST = 1 << 20  # bytes of a line; a longer one goes on in the next
+LINES = 1 << 12  # that are split at once, or fewer with so many characters
+LONGEST = 1 << 20  # characters of a line, or its bytes in a file; a longer one goes on in the next
+CHUNK = 1 << 24  # numbers that are copied at once
 OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 
+# Up to where a long line may be cut: a period and a space can belong together, as in "etc. and".
+BETWEEN_WORDS = re.compile(r"(?s).*[^.\s]\s")
+BETWEEN_WORDS_OF_BYTES = re.compile(rb"(?s).*[^.\s]\s")
+
 # What a word is to the splitter of sentences.
-PLAIN, LOWER, END, CLOSE, QUOTE = range(5)
-ENDS = frozenset([".", "!", "?", "...", "…", "。", "！", "？", "।", "؟", "۔"])  # noqa: RUF001
+PLAIN, LOWER, END, CLOSE, QUOTE, SINGLE_QUOTE = range(6)
+ENDS = frozenset(["!", "?", "…", "。", "！", "？", "।", "؟", "۔"])  # noqa: RUF001  and runs of periods
 CLOSES = frozenset([")", "]", "}", "”", "’", "»", "›", "''", "」", "』", "）"])  # noqa: RUF001
-QUOTES = frozenset(['"', "'"])  # close what they have opened
+QUOTES = {'"': QUOTE, "'": SINGLE_QUOTE}  # close what one like them has opened
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,8 @@ class Corpus:
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
-        self.words = (self.folder / "words.txt").read_text(encoding="utf-8").split("\n")[:-1]
+        with (self.folder / "words.txt").open(encoding="utf-8", newline="\n") as file:
+            self.words = file.read().split("\n")[:-1]
         self.counts = np.load(self.folder / "counts.npy")  # (words,)
         self.tokens = np.load(self.folder / "tokens.npy", mmap_mode="r")  # (N,)
         self.offsets = np.load(self.folder / "offsets.npy", mmap_mode="r")  # (sentences + 1,)
@@ -64,7 +76,15 @@ class Corpus:
     @classmethod
     def build(cls, texts: Iterable[str], folder: str | Path, tokenizer, splitting: Splitting | None = None) -> "Corpus":
         """Split texts, each of any number of lines, and write them to a folder, which appears when it is whole."""
+        if isinstance(texts, str):
+            raise ValueError(
+                f"Texts must be an iterable of strings, got one string, {texts[:60]!r}: give a list of it."
+            )
         folder = Path(folder)
+        if folder.exists() and not (folder / "words.txt").is_file() and not is_empty_folder(folder):
+            raise ValueError(
+                f"{folder} must be a new folder or that of a corpus, and holds something else: name another."
+            )
         unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
@@ -78,34 +98,51 @@ class Corpus:
         return cls(folder)
 
 
+def is_empty_folder(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
+
+
 def write_corpus(texts: Iterable[str], folder: Path, tokenizer, splitting: Splitting):
     splitter = SentenceSplitter(tokenizer, splitting)
-    lengths, raw = [], folder / "raw"
-    with raw.open("wb") as file:
+    raw_tokens, raw_offsets = folder / "tokens.raw", folder / "offsets.raw"
+    with raw_tokens.open("wb") as tokens_file, raw_offsets.open("wb") as offsets_file:
+        total = 0
+        offsets_file.write(np.zeros(1, dtype=np.int64))
         for tokens, ends in splitter.split_all(texts):
-            tokens.tofile(file)
-            lengths.append(np.diff(ends, prepend=0))
+            tokens_file.write(tokens)
+            offsets_file.write(total + ends)
+            total += len(tokens)
     counts = np.zeros(len(splitter.numbers), dtype=np.int64)
-    numbered = np.memmap(raw, dtype=np.uint32) if raw.stat().st_size else np.empty(0, dtype=np.uint32)
-    chunks = range(0, len(numbered), 1 << 24)
-    for start in chunks:
-        counts += np.bincount(numbered[start : start + (1 << 24)], minlength=len(counts))
+    for chunk in chunks_of(raw_tokens, np.uint32):
+        counts += np.bincount(chunk, minlength=len(counts))
     # The most frequent first; of equally frequent words the one that came first.
     order = np.argsort(-counts, kind="stable")
     rank = np.empty(len(order), dtype=np.uint32)
     rank[order] = np.arange(len(order))
-    tokens = np.lib.format.open_memmap(folder / "tokens.npy", "w+", np.uint32, (len(numbered),))
-    for start in chunks:
-        tokens[start : start + (1 << 24)] = rank[numbered[start : start + (1 << 24)]]
-    tokens.flush()
-    del numbered, tokens
-    raw.unlink()
-    offsets = np.cumsum(np.concatenate([[0], *lengths]), dtype=np.int64)
-    np.save(folder / "offsets.npy", offsets)
+    write_array(folder / "tokens.npy", (rank[chunk] for chunk in chunks_of(raw_tokens, np.uint32)), np.uint32, total)
+    sentences = raw_offsets.stat().st_size // 8 - 1
+    write_array(folder / "offsets.npy", chunks_of(raw_offsets, np.int64), np.int64, sentences + 1)
     np.save(folder / "counts.npy", counts[order])
     words = list(splitter.numbers)
     with (folder / "words.txt").open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{words[number]}\n" for number in order)
+    raw_tokens.unlink()
+    raw_offsets.unlink()
+
+
+def chunks_of(path: Path, dtype) -> Iterator[np.ndarray]:
+    with path.open("rb") as file:
+        while len(chunk := np.fromfile(file, dtype, CHUNK)):
+            yield chunk
+
+
+def write_array(path: Path, chunks: Iterable[np.ndarray], dtype, length: int):
+    """An .npy file of chunks; a map of it would end the program where the disk is full."""
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": (length,)}
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for chunk in chunks:
+            file.write(chunk)
 
 
 class SentenceSplitter:
@@ -119,7 +156,7 @@ class SentenceSplitter:
         self.splitting = splitting
         self.left_out = {*splitting.leave_out, *tokenizer.all_special_tokens}
         self.numbers: dict[str, int] = {}
-        self.kinds: list[int] = []  # of each word
+        self.kinds = bytearray()  # of each word
         # The library splits the lines of a batch in parallel; only where words begin and end is of interest.
         self.backend = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
         self.backend.pre_tokenizer = tokenizer.backend_tokenizer.pre_tokenizer
@@ -137,16 +174,22 @@ class SentenceSplitter:
                 yield self.number(ahead.result())
 
     def batches(self, texts: Iterable[str]) -> Iterator[list[str]]:
-        batch = []
+        batch, size = [], 0
         for text in texts:
-            for line in text.split("\n"):
-                if "<" in line or self.splitting.leave_out:  # special tokens have one
+            if not isinstance(text, str):
+                raise ValueError(f"A text must be a string, got {text!r:.80}; of rows, give the column with the text.")
+            if not text.isascii():
+                text = SURROGATE.sub(REPLACEMENT, text)  # as the tokenizer does
+            for line in chain.from_iterable(map(in_parts, text.split("\n"))):
+                if any(word in line for word in self.left_out):
                     line = " ".join(word for word in line.split() if word not in self.left_out)
-                if line and not line.isspace():
-                    batch.append(line)
-            if len(batch) >= LINES:
-                yield batch
-                batch = []
+                if not line or line.isspace():
+                    continue
+                batch.append(line)
+                size += len(line)
+                if len(batch) >= LINES or size >= LONGEST:
+                    yield batch
+                    batch, size = [], 0
         if batch:
             yield batch
 
@@ -167,45 +210,61 @@ class SentenceSplitter:
                     kinds.append(kind_of(word))
                 tokens.append(number)
         tokens = np.array(tokens, dtype=np.uint32)
-        line_ends = np.cumsum([len(words) for words in lines])
-        if self.splitting.lines:
-            return tokens, line_ends
-        return tokens, np.union1d(line_ends, sentence_ends(np.array(kinds, dtype=np.uint8)[tokens], line_ends))
+        lengths = np.array(
+            [len(words) for words in lines], dtype=np.int64
+        )  # of lines, zero for one of control characters
+        ends = np.cumsum(lengths)
+        if not self.splitting.lines:
+            ends = np.union1d(ends, sentence_ends(np.frombuffer(kinds, dtype=np.uint8)[tokens], lengths))
+        return tokens, ends[np.diff(ends, prepend=0) > 0]
+
+
+def in_parts(line: str) -> Iterator[str]:
+    """A line, a very long one in parts that end between words."""
+    start = 0
+    while len(line) - start > LONGEST:
+        part = BETWEEN_WORDS.match(line, start, start + LONGEST)
+        if not part:
+            raise ValueError(
+                f"A text must have spaces between its words, got {LONGEST:,} characters without one after "
+                f"{line[start : start + 40]!r}: is it text?"
+            )
+        yield part[0]
+        start = part.end()
+    yield line[start:]
 
 
 def kind_of(word: str) -> int:
-    if word in ENDS:
+    if word in ENDS or not word.strip("."):
         return END
     if word in CLOSES:
         return CLOSE
-    if word in QUOTES:
-        return QUOTE
-    return LOWER if word[0].islower() else PLAIN
+    return QUOTES.get(word, LOWER if word[0].islower() else PLAIN)
 
 
-def sentence_ends(kinds: np.ndarray, line_ends: np.ndarray) -> list[int]:
-    """Where sentences end within lines, by the kinds of their words (n,)"""
-    quotes = np.concatenate([[0], np.cumsum(kinds == QUOTE)])  # (n + 1,) before each word
-    candidates = (kinds == END).nonzero()[0]
-    lines = np.searchsorted(line_ends, candidates, side="right")
-    starts = np.concatenate([[0], line_ends])[lines]
-    found = []
-    for place, begin, end in zip(candidates.tolist(), starts.tolist(), line_ends[lines].tolist()):
-        after = place + 1
-        while after < end and (
-            kinds[after] in (END, CLOSE) or (kinds[after] == QUOTE and (quotes[after] - quotes[begin]) % 2)
-        ):
-            after += 1
-        if after < end and kinds[after] != LOWER:
-            found.append(after)
-    return found
+def sentence_ends(kinds: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Where sentences end within lines, by the kinds of all words (n,) and the lengths of the lines"""
+    starts = np.repeat(np.cumsum(lengths) - lengths, lengths)  # (n,) of each word's line
+    closing = (kinds == END) | (kinds == CLOSE)
+    for quote in QUOTES.values():
+        marks = kinds == quote
+        before = np.cumsum(marks) - marks  # (n,)
+        closing |= marks & ((before - before[starts]) % 2 == 1)
+    places = np.arange(len(kinds))
+    last_end = np.maximum.accumulate(np.where(kinds == END, places, -1))  # (n,) so far
+    last_other = np.maximum.accumulate(np.where(closing, -1, places))
+    # A sentence begins at a word where nothing but what closes lies between it and an end in its line.
+    ended = (last_end[:-1] > last_other[:-1]) & (last_end[:-1] >= starts[1:])
+    return places[1:][ended & ~closing[1:] & (kinds[1:] != LOWER)]
 
 
 def find_files(patterns: Iterable[str]) -> list[Path]:
     """The files that paths and globs name, in order, or an error about the one that names none."""
     files = []
     for pattern in patterns:
-        found = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
+        found = [pattern]
+        if not os.path.exists(pattern):
+            found = sorted(path for path in glob.glob(pattern, recursive=True) if not os.path.isdir(path))
         if not found:
             raise ValueError(
                 f"{pattern} names no file; give text, .gz, .xz, .jsonl or .parquet files, or globs of them."
@@ -223,60 +282,83 @@ def read_texts(files: list[Path], column: str = "text", errors: str = "strict") 
     with tqdm(total=total, unit="B", unit_scale=True, desc="reading", disable=None) as bar:
         for path in files:
             before = bar.n
-            for text, read in read_parquet(path, column) if path.suffix == ".parquet" else read_lines(path, errors):
-                if ".jsonl" in path.suffixes or ".json" in path.suffixes:
-                    text = column_of(text, column, path)
+            for text, read in read_file(path, column, errors):
                 yield text
                 if before + read - bar.n > 1 << 20:
                     bar.update(before + read - bar.n)
             bar.update(before + path.stat().st_size - bar.n)
 
 
-def read_lines(path: Path, errors: str) -> Iterator[tuple[str, int]]:
-    """Lines of a UTF-8 file, a very long one in parts, and how many bytes of the file were read for them."""
+def read_file(path: Path, column: str, errors: str) -> Iterator[tuple[str, int]]:
+    """Texts of a file, and how many of its bytes were read for them."""
+    name = path.name.removesuffix(path.suffix) if path.suffix in OPENERS else path.name
+    if name.endswith(".parquet"):
+        return read_parquet(path, column)
+    if name.endswith((".jsonl", ".json")):
+        return read_json(path, column, errors)
+    return ((line, read) for _, line, read in read_lines(path, errors))
+
+
+def read_lines(path: Path, errors: str, whole: bool = False) -> Iterator[tuple[int, str, int]]:
+    """The number and the text of each line of a UTF-8 file, a very long one in parts, and the bytes read so far."""
     opener = OPENERS.get(path.suffix)
     with path.open("rb") as raw, opener(raw) if opener else raw as file:
-        number = 0
-        rest = b""
+        number, ended, rest = 0, True, b""
         while True:
             try:
-                line = file.readline(LONGEST)
-            except (EOFError, OSError, lzma.LZMAError, gzip.zlib.error) as error:
+                line = file.readline(-1 if whole else LONGEST)
+            except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+                if not opener:
+                    raise
                 raise ValueError(
-                    f"{path} cannot be unpacked ({error}); it is cut off, or no {path.suffix} file."
+                    f"{path} cannot be unpacked ({error}); it is cut off, or no {path.suffix} file: get it again."
                 ) from None
             if not line and not rest:
                 return
-            number += not rest
-            line, rest = rest + line, b""
+            number += ended
+            if number == 1 and ended:
+                line = line.removeprefix(codecs.BOM_UTF8)
+            line, rest, ended = rest + line, b"", line.endswith(b"\n")
             if b"\0" in line:
-                raise ValueError(f"{path} must be text, and line {number} holds a zero byte: is it a binary file?")
-            if len(line) >= LONGEST and not line.endswith(b"\n"):
-                # Cut at the last space; what comes after it belongs to the next part.
-                cut = line.rfind(b" ") + 1
-                if not cut:
-                    raise ValueError(f"Line {number} of {path} holds a word of {len(line):,} bytes: is it text?")
-                line, rest = line[:cut], line[cut:]
+                raise ValueError(
+                    f"{path} must be UTF-8 text, and line {number} holds a zero byte: convert it if it is UTF-16, "
+                    "leave it out if it is no text."
+                )
+            if len(line) >= LONGEST and not ended and not whole:
+                part = BETWEEN_WORDS_OF_BYTES.match(line)
+                if not part:
+                    raise ValueError(
+                        f"{path} must have spaces between its words, and line {number} has none in {len(line):,} "
+                        "bytes: is it text?"
+                    )
+                line, rest = part[0], line[part.end() :]
             try:
-                yield line.decode("utf-8", errors), raw.tell()
+                text = line.decode("utf-8", errors)
             except UnicodeDecodeError as error:
                 raise ValueError(
                     f"{path} must be UTF-8 text, and line {number} holds the byte 0x{line[error.start]:02x}; "
                     "convert it, or replace such bytes with --encoding-errors replace."
                 ) from None
+            yield number, text, raw.tell()
 
 
-def column_of(line: str, column: str, path: Path) -> str:
-    if not line.strip():
-        return ""
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} must hold a JSON object a line, got {line.strip()[:60]!r} ({error}).") from None
-    if not isinstance(row, dict) or not isinstance(row.get(column), str):
-        there = ", ".join(row) if isinstance(row, dict) else type(row).__name__
-        raise ValueError(f"{path} must have a text in column {column!r}, it has: {there}; name another with --column.")
-    return row[column]
+def read_json(path: Path, column: str, errors: str) -> Iterator[tuple[str, int]]:
+    for number, line, read in read_lines(path, errors, whole=True):
+        if line.isspace():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f"{path} must hold a JSON object a line, got {line.strip()[:60]!r} in line {number} ({error}); "
+                "mend the line, or name a file of plain text .txt."
+            ) from None
+        if not isinstance(row, dict) or not isinstance(row.get(column, row), (str, type(None))):
+            there = ", ".join(row) if isinstance(row, dict) else f"a {type(row).__name__}"
+            raise ValueError(
+                f"{path} must have a text in column {column!r}, line {number} has: {there}; name another with --column."
+            )
+        yield row[column] or "", read
 
 
 def read_parquet(path: Path, column: str) -> Iterator[tuple[str, int]]:
@@ -284,18 +366,29 @@ def read_parquet(path: Path, column: str) -> Iterator[tuple[str, int]]:
         import pyarrow.parquet
     except ImportError:
         raise ValueError("Parquet files need pyarrow: pip install 'transformers-elmo[train]'.") from None
-    try:
-        file = pyarrow.parquet.ParquetFile(path)
-    except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"{path} is not a Parquet file: {error}") from None
-    if column not in file.schema_arrow.names:
-        there = ", ".join(file.schema_arrow.names)
-        raise ValueError(f"{path} must have a column {column!r}, it has: {there}; name another with --column.")
     size, rows = path.stat().st_size, 0
-    for batch in file.iter_batches(columns=[column]):
-        rows += len(batch)
-        for text in batch.column(0):
-            yield text.as_py() or "", size * rows // max(file.metadata.num_rows, 1)
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            there = file.schema_arrow.names
+            if column not in there:
+                raise ValueError(
+                    f"{path} must have a column {column!r}, it has: {', '.join(there)}; name another with --column."
+                )
+            for batch in file.iter_batches(LINES, columns=[column]):
+                for text in batch.column(column).to_pylist():
+                    if text is not None and not isinstance(text, str):
+                        raise ValueError(
+                            f"{path} must have a text in column {column!r}, it has: a {type(text).__name__}; "
+                            f"name another with --column, of {', '.join(there)}."
+                        )
+                    yield text or "", size * rows // max(file.metadata.num_rows, 1)
+                rows += len(batch)
+    except (pyarrow.ArrowException, OSError) as error:
+        if getattr(error, "errno", None):  # the system's, not Parquet's
+            raise
+        raise ValueError(
+            f"{path} cannot be read as Parquet ({error}); it is cut off, or no .parquet file: get it again."
+        ) from None
 
 
 def corpus_of_files(

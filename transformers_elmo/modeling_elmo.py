@@ -770,6 +770,26 @@ class SoftmaxLoss(torch.autograd.Function):
 
 
 @dataclass
+class WordScores:
+    """log p of each word of a sentence: by the words before it, by those after it, and by both (n,)"""
+
+    words: list[str]
+    forward: torch.Tensor
+    backward: torch.Tensor
+    combined: torch.Tensor
+
+
+@dataclass
+class Perplexity:
+    """exp of the mean -log p of the words and of the end that each direction comes to; `both`: of both means' mean"""
+
+    both: float
+    forward: float
+    backward: float
+    words: int  # predicted in each direction
+
+
+@dataclass
 class ElmoForPreTrainingOutput(ModelOutput):
     """
     Args:
@@ -843,7 +863,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             logits = [F.pad(self.softmax(half), (1, 0), value=-torch.inf) for half in top.chunk(2, -1)]  # (B, T, V)
             return ElmoForPreTrainingOutput(forward_logits=logits[0], backward_logits=logits[1], **rest)
         mask = self.elmo._check_inputs(input_ids, char_ids, attention_mask)[2]
-        targets = next_words(labels, mask)  # (2, B, T)
+        targets = words_read_next(labels, mask)  # (2, B, T)
         losses = self._losses([half.flatten(0, 1) for half in top.chunk(2, -1)], targets.flatten(1))
         return self._output(losses, **rest)
 
@@ -876,6 +896,12 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         known = [(words > 0).nonzero().squeeze(1).to(h.device) for h, words in zip(hidden, targets)]
         hidden = [F.dropout(h[places], self.config.dropout, self.training) for h, places in zip(hidden, known)]
         rows = [words.to(h.device)[places] - 1 for h, words, places in zip(hidden, targets, known)]
+        for words in rows:
+            if len(words) and int(words.max()) >= len(self.softmax.bias):
+                raise ValueError(
+                    f"Words to predict must have ids up to {len(self.softmax.bias)}, got {int(words.max()) + 1}: "
+                    "use the tokenizer of this checkpoint."
+                )
         if self.samples is None:
             sums = [self.word_losses(h, words)[0] for h, words in zip(hidden, rows)]
         else:
@@ -925,13 +951,110 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         with torch.autocast(device, enabled=False):
             return SoftmaxLoss.apply(hidden, weight, bias, true_scores, targets, samples, keep)
 
+    @torch.no_grad()
+    def score(self, sentences: list[str | list[str]], tokenizer, batch_size: int = 32) -> list[WordScores]:
+        """How likely each word of each sentence is, as text or as words: by its left, its right and its whole context.
+
+        Words that the vocabulary lacks are scored as `<UNK>`, and read as they are spelled.
+        """
+        scores = []
+        for words, rows, left, right in self._read_sentences(sentences, tokenizer, batch_size):
+            parts = [torch.empty(3, 0)]
+            for place in range(0, len(rows), SCORE_ROWS):
+                now = slice(place, place + SCORE_ROWS)
+                by_context = self._log_probabilities(left[now], right[now])  # 3 of (n, V)
+                parts.append(torch.stack([p.gather(1, rows[now, None]).squeeze(1).cpu() for p in by_context]))
+            scores.append(WordScores(words, *torch.cat(parts, 1)))
+        return scores
+
+    @torch.no_grad()
+    def perplexity(self, texts: list[str | list[str]], tokenizer, batch_size: int = 32) -> Perplexity:
+        """Of texts, each read from a fresh state, by the full softmax of each direction."""
+        sums, number = torch.zeros(2, dtype=torch.float64), 0
+        for inputs, top in self._top_layers(texts, tokenizer, batch_size)[1]:
+            targets = words_read_next(inputs["input_ids"], inputs["attention_mask"] != 0)  # (2, B, T)
+            for d, (hidden, wanted) in enumerate(zip(top.chunk(2, -1), targets)):
+                known = wanted > 0
+                sums[d] += self.word_losses(hidden[known], wanted[known] - 1)[0].double().cpu()
+            number += int(known.sum())
+        if not number:
+            raise ValueError("perplexity needs at least one text, got none.")
+        forward, backward = (sums / number).tolist()
+        return Perplexity(math.exp((forward + backward) / 2), math.exp(forward), math.exp(backward), number)
+
+    @torch.no_grad()
+    def substitutes(self, sentence: str | list[str], position: int, tokenizer, k: int = 10) -> list[tuple[str, float]]:
+        """The likeliest words in a word's place, and their probabilities, from its whole context without the word."""
+        ((words, _, left, right),) = self._read_sentences([sentence], tokenizer, 1)
+        if not -len(words) <= position < len(words):
+            raise ValueError(f"position must name one of the {len(words)} words of the sentence, got {position}.")
+        combined = self._log_probabilities(left[position, None], right[position, None])[2][0]
+        return self._most_likely(combined, tokenizer, k)
+
+    @torch.no_grad()
+    def next_words(
+        self, text: str | list[str], tokenizer, k: int = 10, direction: str = "forward"
+    ) -> list[tuple[str, float]]:
+        """The likeliest words after a text, or with `direction="backward"` before it, and their probabilities."""
+        if direction not in ("forward", "backward"):
+            raise ValueError(f'direction must be "forward" or "backward", got {direction!r}.')
+        ((_, top),) = self._top_layers([text], tokenizer, 1)[1]
+        forward, backward = top[0].chunk(2, -1)  # (n + 2, P)
+        # The forward direction has read the last word, and not the end that the tokenizer puts after it.
+        hidden = forward[-2] if direction == "forward" else backward[1]
+        return self._most_likely(torch.log_softmax(self.softmax(hidden), -1), tokenizer, k)
+
+    def _top_layers(self, texts, tokenizer, batch_size: int):
+        """The words of texts, and an iterator over batches: the inputs of the model and its top layer (B, T, 2P)"""
+        if isinstance(texts, str):
+            raise ValueError("A list of sentences is expected, got one string: put it into a list.")
+        words = [tokenizer.tokenize(text) if isinstance(text, str) else list(text) for text in texts]
+
+        def batches():
+            self.eval()
+            for start in range(0, len(words), batch_size):
+                inputs = tokenizer(
+                    words[start : start + batch_size], is_split_into_words=True, padding=True, return_tensors="pt"
+                ).to(self.device)
+                yield inputs, self.elmo(**inputs, output_hidden_states=[len(self.elmo.bilm.layers)]).hidden_states[-1]
+
+        return words, batches()
+
+    def _read_sentences(self, sentences, tokenizer, batch_size: int):
+        """For each sentence: its words, their rows in the softmax (n,), the left and right context of each (n, P)"""
+        words, batches = self._top_layers(sentences, tokenizer, batch_size)
+        words = iter(words)
+        for inputs, top in batches:
+            for ids, mask, layers in zip(inputs["input_ids"], inputs["attention_mask"], top):
+                forward, backward = layers[mask != 0].chunk(2, -1)  # (n + 2, P)
+                yield next(words), ids[mask != 0][1:-1] - 1, forward[:-2], backward[2:]
+
+    def _log_probabilities(self, left: torch.Tensor, right: torch.Tensor) -> list[torch.Tensor]:
+        """log p of all words by their left, their right and both contexts (n, P) -> 3 of (n, V)
+
+        p(w | left, right) ~ p(w | left) p(w | right) / p(w) if the contexts are independent given the word; p(w) is
+        Zipf's, as in the training.
+        """
+        forward, backward = [torch.log_softmax(self.softmax(context).float(), -1) for context in (left, right)]
+        number = forward.shape[-1]
+        prior = torch.log(log_uniform(torch.arange(number, device=forward.device), number)).float()
+        return [forward, backward, torch.log_softmax(forward + backward - prior, -1)]
+
+    def _most_likely(self, log_probabilities: torch.Tensor, tokenizer, k: int) -> list[tuple[str, float]]:
+        specials = [number - 1 for number in tokenizer.all_special_ids if 0 < number <= len(log_probabilities)]
+        allowed = log_probabilities.clone()
+        allowed[specials] = -torch.inf
+        values, rows = allowed.topk(min(k, len(allowed) - len(specials)))
+        words = tokenizer.convert_ids_to_tokens((rows + 1).tolist())
+        return list(zip(words, values.exp().tolist()))
+
     def _output(self, losses: list[torch.Tensor], **rest) -> ElmoForPreTrainingOutput:
         loss = (losses[0] + losses[1]) / 2
         perplexities = [torch.exp(each.detach()) for each in (loss, *losses)] if self.samples is None else [None] * 3
         return ElmoForPreTrainingOutput(loss, *losses, *perplexities, **rest)
 
 
-def next_words(labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def words_read_next(labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """The word after and the word before each, (2, B, T) of labels (B, T); -100 where there is none or no word"""
     rows, columns = mask.nonzero(as_tuple=True)  # (N,), sentence by sentence
     targets = labels.new_full((2, *labels.shape), -100)

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,10 +19,12 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 from tqdm import tqdm
-from transformers import AutoConfig, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback
 
+from .checkpoints import has_softmax, load_config, load_model, load_tokenizer
 from .configuration_elmo import ElmoConfig
+from .convert_scripts.model_card import Training, model_card
 from .corpus import Corpus, Splitting, corpus_of_files, find_files
 from .modeling_elmo import BiLMState, ElmoForPreTraining
 from .tokenization_elmo import ElmoTokenizer, read_vocabulary
@@ -77,6 +80,12 @@ class Settings:
     eval_every: int = field(default=1000, metadata={"matters": False})
     report_to: str = field(default="none", metadata={"matters": False})
     cpu: bool = field(default=False, metadata={"matters": False})
+    half: bool = field(default=False, metadata={"matters": False})  # the final weights in half precision
+    # What the model card tells.
+    language: str | None = field(default=None, metadata={"matters": False})
+    license: str | None = field(default=None, metadata={"matters": False})
+    command: str = field(default="", metadata={"matters": False})
+    files: list[str] = field(default_factory=list, metadata={"matters": False})
 
     def differences(self, other: dict) -> list[str]:
         """What would not be the same in a run with the other settings, by name."""
@@ -135,14 +144,15 @@ class ElmoPretrainer(Trainer):
         self.words_of_a_step = recipe.rows * recipe.window * settings.gradient_accumulation * arguments.world_size
 
     def get_train_dataloader(self) -> torch.utils.data.DataLoader:
-        # Without accelerate's wrapper, which would read a batch ahead of what the state tells.
-        return torch.utils.data.DataLoader(self.windows, batch_size=None)
+        # Without accelerate's wrapper, which would read a batch ahead of what the state tells; with a generator, as it
+        # would draw a number from the common one, which has just been restored.
+        return torch.utils.data.DataLoader(self.windows, batch_size=None, generator=torch.Generator())
 
     def compute_loss(self, model: nn.Module, inputs: dict, return_outputs: bool = False, num_items_in_batch=None):
         outputs = model(**inputs, state=self.lstm_state)
         self.lstm_state = outputs["state"]
         if not torch.isfinite(outputs["loss"]):
-            raise RuntimeError(self._broken("loss", float(outputs["loss"])))
+            raise RuntimeError(self._broken("loss", float(outputs["loss"].detach())))
         loss = outputs["loss"] * self.settings.recipe.loss_scale
         return (loss, outputs) if return_outputs else loss
 
@@ -392,7 +402,7 @@ def pretrain(
     trainer = ElmoPretrainer(model, windows, evaluated, settings, steps)
     trainer.remove_callback(PrinterCallback)
     stop = StopWhenAsked()
-    for callback in (Progress(words_of_a_step, words), stop, Curves(output / CURVES_FILE), *(callbacks or [])):
+    for callback in (*(callbacks or []), Progress(words_of_a_step, words), stop, Curves(output / CURVES_FILE)):
         trainer.add_callback(callback)
     checkpoint = last_checkpoint(output) if resume else None
     if trainer.is_world_process_zero():
@@ -404,8 +414,44 @@ def pretrain(
     if not stop.asked:
         if evaluated is not None and steps % settings.eval_every:
             trainer.evaluate()
-        trainer.save_model()
+        if trainer.is_world_process_zero():
+            save(trainer, corpus, settings)
     return trainer
+
+
+def save(trainer: ElmoPretrainer, corpus: Corpus, settings: Settings):
+    """The checkpoint with its model card, written beside and moved into the output when it is whole."""
+    model, output = trainer.model, Path(settings.output)
+    weights = {name: w.half() if settings.half else w for name, w in model.state_dict().items()}
+    unfinished = Path(tempfile.mkdtemp(dir=output, prefix=".unfinished-"))
+    try:
+        # In half precision too, the configuration says float32: that is what is computed in.
+        model.save_pretrained(unfinished, state_dict=weights)
+        trainer.processing_class.save_pretrained(unfinished)
+        training = Training(
+            len(corpus.tokens),
+            len(corpus),
+            len(corpus.words),
+            trainer.state.global_step,
+            trainer.words_of_a_step,
+            settings.files,
+            settings.command,
+            last_perplexities(trainer.state.log_history),
+        )
+        card = model_card(
+            model.config, output.name, model.num_parameters(), settings.language, settings.license, training=training
+        )
+        (unfinished / "README.md").write_text(card, encoding="utf-8")
+        for file in unfinished.iterdir():
+            file.replace(output / file.name)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def last_perplexities(history: list[dict]) -> tuple[float, float, float] | None:
+    """Of both directions, of the forward and of the backward one, on held-out text"""
+    row = next((row for row in reversed(history) if "eval_perplexity" in row), None)
+    return row and tuple(row[f"eval_{name}perplexity"] for name in ("", "forward_", "backward_"))
 
 
 def write_json(path: Path, content: dict):
@@ -453,7 +499,7 @@ class Start:
     def read(self) -> tuple[ElmoConfig, ElmoTokenizer]:
         """The sizes of the model, and a tokenizer that splits and spells words as it wants them."""
         if self.init:
-            return AutoConfig.from_pretrained(self.init), ElmoTokenizer.from_pretrained(self.init)
+            return load_config(self.init), load_tokenizer(self.init)
         fields = {}
         if self.config:
             try:
@@ -468,8 +514,7 @@ class Start:
     ) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
         """The model with its softmax, and its tokenizer with a vocabulary: the checkpoint's, one given or a new one."""
         config.dropout, config.num_negative_samples = recipe.dropout, recipe.negative_samples
-        has_softmax = self.init and config.architectures == ["ElmoForPreTraining"]
-        if has_softmax or (self.init and "words" in config.inputs):
+        if self.init and (has_softmax(config) or "words" in config.inputs):
             if self.vocab:
                 raise ValueError(f"{self.init} has a vocabulary of its own; leave --vocab out.")
         else:
@@ -489,10 +534,10 @@ class Start:
             config.vocab_size = len(tokenizer)
         if not self.init:
             return ElmoForPreTraining(config), tokenizer
-        return ElmoForPreTraining.from_pretrained(self.init, config=config, dtype=torch.float32), tokenizer
+        return load_model(self.init, config, with_softmax=True, dtype=torch.float32), tokenizer
 
 
-def pretrain_from_texts(texts: Texts, start: Start, settings: Settings, resume: bool, half: bool) -> bool:
+def pretrain_from_texts(texts: Texts, start: Start, settings: Settings, resume: bool) -> bool:
     """Text files to a checkpoint, as `elmo pretrain` does it; whether it came to its end."""
     output = Path(settings.output)
     before = output / SETTINGS_FILE
@@ -507,6 +552,7 @@ def pretrain_from_texts(texts: Texts, start: Start, settings: Settings, resume: 
     set_seed(settings.seed)
     model, tokenizer = start.make(config, tokenizer, corpus, settings.recipe)
     settings.corpus = corpus.folder.name + (f"+{held_out.folder.name}" if held_out else "")
+    settings.files = [path.name for path in find_files(texts.files)]
     settings.model = hashlib.sha256(config.to_json_string().encode()).hexdigest()[:16]
     if resume:
         different = settings.differences(json.loads(before.read_text(encoding="utf-8")))
@@ -518,19 +564,10 @@ def pretrain_from_texts(texts: Texts, start: Start, settings: Settings, resume: 
     if trainer.stopped:
         print(f"stopped at step {trainer.state.global_step}; go on with --resume")
         return False
-    if half:
-        # The configuration still says float32: that is what is computed in.
-        model.save_pretrained(output, state_dict={name: w.half() for name, w in model.state_dict().items()})
-    print(f"{output}: {trainer.state.global_step:,} steps" + describe(trainer.state.log_history))
+    found = last_perplexities(trainer.state.log_history)
+    held_out = ", held-out perplexity {:.2f} (forward {:.2f}, backward {:.2f})".format(*found) if found else ""
+    print(f"{output}: {trainer.state.global_step:,} steps{held_out}")
     return True
-
-
-def describe(history: list[dict]) -> str:
-    row = next((row for row in reversed(history) if "eval_perplexity" in row), None)
-    if row is None:
-        return ""
-    values = [row[f"eval_{name}perplexity"] for name in ("", "forward_", "backward_")]
-    return ", held-out perplexity {:.2f} (forward {:.2f}, backward {:.2f})".format(*values)
 
 
 @contextmanager

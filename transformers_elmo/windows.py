@@ -32,6 +32,11 @@ class Direction:
     ):
         """Without a seed, sentences are read in their order; without epochs, for ever. Of `world` processes, each
         reads its own share of every epoch."""
+        if epochs is None and len(sentences) < world:
+            raise ValueError(
+                f"Each process must have a sentence to read, and {world} have {len(sentences)}: give more text, "
+                "or fewer processes."
+            )
         self.corpus, self.sentences, self.window, self.backward = corpus, sentences, window, backward
         self.seed, self.rank, self.world, self.epochs = seed, rank, world, epochs
         # The numbers of <S>, </S> and of no word come after those of the words.
@@ -51,8 +56,13 @@ class Direction:
         }
 
     def load_state_dict(self, state: dict):
+        if len(state["sentence"]) != len(self.sentence):
+            raise ValueError(
+                f"The state must be of {len(self.sentence)} rows, got {len(state['sentence'])}: "
+                "go on with as many rows as before."
+            )
         self.epoch, self.position = state["epoch"], state["position"]
-        self.sentence, self.done = state["sentence"].numpy().copy(), state["done"].numpy().copy()
+        self.sentence, self.done = (state[name].cpu().numpy().copy() for name in ("sentence", "done"))
         self.__dict__.pop("order", None)
 
     def next_sentence(self) -> int:
@@ -71,6 +81,17 @@ class Direction:
             del self.order
         return -1
 
+    def part(self, sentence: int, start: int, room: int) -> list[int]:
+        """What a sentence is from a place on, its ends included: so many words to read and one more, if it has them"""
+        begin, end = self.corpus.offsets[sentence : sentence + 2].tolist()
+        stop = min(start + room, end - begin + 1) + 1  # the beginning is at place 0, the first word at 1
+        words = slice(max(start - 1, 0), min(stop - 1, end - begin))
+        if self.backward:
+            words = self.corpus.tokens[end - words.stop : end - words.start][::-1].tolist()
+        else:
+            words = self.corpus.tokens[begin + words.start : begin + words.stop].tolist()
+        return [self.first] * (start == 0) + words + [self.last] * (stop == end - begin + 2)
+
     def next_window(self) -> tuple[np.ndarray, np.ndarray]:
         """The words that are read and those to predict, (B, T) each"""
         shape = len(self.sentence), self.window
@@ -82,16 +103,13 @@ class Direction:
                     self.sentence[row], self.done[row] = self.next_sentence(), 0
                     if self.sentence[row] < 0:
                         break
-                start, end = self.corpus.offsets[self.sentence[row] : self.sentence[row] + 2].tolist()
-                words = self.corpus.tokens[start:end]
-                words = [self.first, *(words[::-1] if self.backward else words).tolist(), self.last]
-                done = int(self.done[row])
-                number = min(len(words) - 1 - done, self.window - filled)
-                read[row, filled : filled + number] = words[done : done + number]
-                predicted[row, filled : filled + number] = words[done + 1 : done + 1 + number]
+                words = self.part(int(self.sentence[row]), int(self.done[row]), self.window - filled)
+                number = len(words) - 1
+                read[row, filled : filled + number] = words[:-1]
+                predicted[row, filled : filled + number] = words[1:]
                 filled += number
                 self.done[row] += number
-                if done + number == len(words) - 1:
+                if words[-1] == self.last:
                     self.sentence[row] = -1
         return read, predicted
 
@@ -118,10 +136,12 @@ class Windows(IterableDataset):
         self.directions = [
             Direction(corpus, sentences, rows, window, backward, **options) for backward in (False, True)
         ]
-        self.fresh = self.state_dict()
+        self.fresh, self.loaded = self.state_dict(), False
         known = tokenizer.get_vocab()
         specials = [tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id]
-        words = [known.get(word, tokenizer.unk_token_id) for word in corpus.words]
+        # Of a model with a character vocabulary, words are cut before they are looked up, as in the tokenizer.
+        room = None if tokenizer.char_vocab is None else tokenizer.max_characters_per_token - 2
+        words = [known.get(word[:room], tokenizer.unk_token_id) for word in corpus.words]
         self.word_ids = np.array(words + specials)  # of each number
         self.spelled = [tokenizer.bos_token, tokenizer.eos_token, None]
 
@@ -133,8 +153,10 @@ class Windows(IterableDataset):
         )
 
     def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
-        if self.directions[0].epochs is not None:  # text that ends is read from its beginning each time
+        # Text that ends is read from its beginning each time, or from where a state that was loaded says.
+        if self.directions[0].epochs is not None and not self.loaded:
             self.load_state_dict(self.fresh)
+        self.loaded = False
         while True:
             read, predicted = map(np.stack, zip(*(direction.next_window() for direction in self.directions)))
             if (read == self.directions[0].nothing).all():
@@ -154,3 +176,4 @@ class Windows(IterableDataset):
     def load_state_dict(self, state: dict):
         for direction, name in zip(self.directions, ("forward", "backward")):
             direction.load_state_dict(state[name])
+        self.loaded = True
