@@ -20,6 +20,7 @@ lint: .venv/installed
 bench: .venv/installed
 	$(BIN)/python benchmarks/tokenizer.py
 	$(BIN)/python benchmarks/model.py
+	$(BIN)/python benchmarks/pretraining.py
 	$(BIN)/python benchmarks/convert.py
 
 .venv/installed: setup.cfg pyproject.toml constraints.txt

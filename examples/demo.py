@@ -2,8 +2,9 @@
 
     make demo
 
-Makes a small checkpoint from a fixed seed (its weights are random: it shows how things are used, not what a trained
-model knows), looks at it and embeds a few sentences with the `elmo` command, and compares the vectors of one word.
+Opens the checkpoint that comes with the package, embeds sentences with the `elmo` command, and shows what context does
+to a word: the nearest neighbours of "play" in other sentences (Table 4 of the paper), words whose similarity changes
+with their sentences, words that would fit into a gap, and a picture of it all.
 """
 
 import json
@@ -13,18 +14,24 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import torch
 from transformers.utils import logging
 
-from transformers_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+from transformers_elmo import DEFAULT_CHECKPOINT, ElmoForPreTraining, ElmoTokenizer
 
 FOLDER = Path("demo_output")
-SENTENCES = """\
-He sat down on the bank of the river and took off his shoes.
-The bank of the river was steep, and the boat drifted away.
-She took the money to the bank before it closed at four o'clock.
-Don't ask the bank; Mr. Smith's U.S. account is empty!
-"""
+PLAYS = Path("examples/play.txt")  # senses and sentences
+QUERIES = {
+    "theatre": "The second act of her play was better than the first .",
+    "sport": "He hopes to play against the old champions in the next match .",
+    "music": "He sat down and began to play softly upon the piano .",
+    "children": "She called the boys , who were at play in the garden .",
+}
+BANKS = [
+    "He sat down on the bank of the river and took off his shoes .",
+    "The boat drifted to the bank , where the grass was high .",
+    "She took the money to the bank before it closed at four .",
+    "The bank lent him a thousand pounds at five per cent .",
+]
 
 
 def elmo(*arguments: str):
@@ -33,30 +40,75 @@ def elmo(*arguments: str):
     subprocess.run([sys.executable, "-m", "transformers_elmo.command", *arguments], check=True)
 
 
+def vectors_of(word: str, sentences: list[str], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The vector of a word in each sentence, of length 1: with its context and without, (n, 2P) each"""
+    text, vectors = FOLDER / f"{name}.txt", FOLDER / f"{name}.npz"
+    text.write_text("\n".join(sentences) + "\n", encoding="utf-8")
+    elmo("embed", "default", str(text), "--words", "--layer", "all", "-o", str(vectors))
+    with np.load(vectors) as arrays:
+        words = json.loads(arrays["words"].item())
+        found = np.stack([arrays[str(i)][:, line.index(word)] for i, line in enumerate(words)])  # (n, layers, 2P)
+    in_context, alone = found[:, 1:].mean(1), found[:, 0]
+    return tuple(part / np.linalg.norm(part, axis=-1, keepdims=True) for part in (in_context, alone))
+
+
+def neighbours(queries: np.ndarray, plays: np.ndarray, senses: list[str], sentences: list[str]):
+    print("\nThe nearest neighbours of 'play' among", len(sentences), "sentences (Table 4 of the paper)")
+    right = 0
+    for (sense, sentence), cosines in zip(QUERIES.items(), queries @ plays.T):
+        best = np.argsort(-cosines)[:3]
+        right += sum(senses[i] == sense for i in best)
+        print(f"\n  {sense:<9} {sentence}")
+        for i in best:
+            print(f"    {cosines[i]:.2f}    {senses[i]:<9} {sentences[i]}")
+    print(f"\n  {right} of {3 * len(QUERIES)} neighbours have the sense of the sentence; by chance it would be 3.")
+
+
+def picture(plays: np.ndarray, senses: list[str]):
+    """The vectors of 'play' in the two directions in which they differ most, a colour for each sense"""
+    from matplotlib.figure import Figure
+
+    centred = plays - plays.mean(0)
+    directions = np.linalg.svd(centred, full_matrices=False)[2][:2]
+    figure = Figure(figsize=(7, 5), layout="constrained")
+    axes = figure.subplots()
+    for sense in QUERIES:
+        points = centred[[s == sense for s in senses]] @ directions.T
+        axes.scatter(*points.T, label=sense, s=60, alpha=0.8)
+    axes.set(title="one word, 32 sentences: the vectors of 'play'", xticks=[], yticks=[])
+    axes.legend()
+    path = FOLDER / "play.png"
+    figure.savefig(path, dpi=120)
+    print(f"\nA picture of them: {path}")
+
+
 def main():
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     os.chdir(Path(__file__).parents[1])
     FOLDER.mkdir(exist_ok=True)
-    checkpoint, text, vectors = FOLDER / "checkpoint", FOLDER / "sentences.txt", FOLDER / "vectors.npz"
-    torch.manual_seed(0)
-    filters = [[1, 16], [2, 32], [3, 64], [4, 128]]
-    config = ElmoConfig.small(vocab_size=4, lstm_dim=256, projection_dim=64, char_filters=filters)
-    ElmoModel(config).save_pretrained(checkpoint)
-    ElmoTokenizer().save_pretrained(checkpoint)
-    text.write_text(SENTENCES, encoding="utf-8")
+    elmo("info", "default")
 
-    elmo("info", str(checkpoint))
-    elmo("embed", str(checkpoint), str(text), "-o", str(vectors))
+    senses, sentences = zip(*(line.split("\t") for line in PLAYS.read_text(encoding="utf-8").splitlines()))
+    in_context, alone = vectors_of("play", [*sentences, *QUERIES.values()], "play")
+    plays, queries = in_context[: len(sentences)], in_context[len(sentences) :]
+    print(f"Without context all of them are one vector: the cosines are {(alone @ alone.T).min():.3f} and more.")
+    neighbours(queries, plays, senses, sentences)
+    picture(plays, senses)
 
-    with np.load(vectors) as arrays:
-        words = json.loads(arrays["words"].item())
-        banks = [arrays[str(line)][words[line].index("bank")] for line in range(len(words))]  # (4, 2P)
-    banks = np.stack([bank / np.linalg.norm(bank) for bank in banks])
-    print("\nOne word, four sentences: the cosines between the vectors of 'bank'")
-    for line, cosines in zip(words, banks @ banks.T):
-        print("  ", "  ".join(f"{cosine:5.3f}" for cosine in cosines), "  ", " ".join(line))
-    print(f"\nEverything is in {FOLDER.name}/. The weights are random, so the cosines say only that context counts.")
+    banks, _ = vectors_of("bank", BANKS, "bank")
+    print("\nThe cosines between the vectors of 'bank' in four sentences")
+    for sentence, cosines in zip(BANKS, banks @ banks.T):
+        print("  ", "  ".join(f"{cosine:.2f}" for cosine in cosines), "  ", sentence)
+
+    model = ElmoForPreTraining.from_pretrained(DEFAULT_CHECKPOINT)
+    tokenizer = ElmoTokenizer.from_pretrained(DEFAULT_CHECKPOINT)
+    print("\nThe language models behind it: what would fit into a gap, by both sides of it")
+    for sentence in ("She opened the ____ and went into the garden .", "He drank a cup of ____ with his breakfast ."):
+        words = sentence.split()
+        found = model.substitutes(words, words.index("____"), tokenizer, k=6)
+        print(f"   {sentence}    {', '.join(f'{word} {probability:.0%}' for word, probability in found)}")
+    print(f"\nEverything is in {FOLDER.name}/.")
 
 
 if __name__ == "__main__":

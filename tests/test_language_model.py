@@ -402,7 +402,7 @@ def test_substitutes():
         changed = sentence.split()
         changed[1] = word
         assert model.score([changed], tokenizer)[0].combined[1].exp() == pytest.approx(probability, rel=1e-4)
-    assert model.substitutes(sentence.replace("cat", "dog"), 1, tokenizer, k=4) == pytest.approx(found)
+    assert dict(model.substitutes(sentence.replace("cat", "dog"), 1, tokenizer, k=4)) == pytest.approx(dict(found))
     assert [word for word, _ in model.substitutes(sentence, -6, tokenizer, k=4)] == [word for word, _ in found]
     assert len(model.substitutes(sentence, 0, tokenizer, k=1000)) == len(VOCABULARY)
     with pytest.raises(ValueError, match="one of the 7 words of the sentence, got 7"):
@@ -430,6 +430,22 @@ def test_sentences_come_in_a_list():
     with pytest.raises(ValueError, match="at least one text"):
         model.perplexity([], tokenizer)
     assert model.score([], tokenizer) == []
+
+
+@pytest.mark.parametrize("inputs", ["characters", "words"])
+@pytest.mark.parametrize("words", [7, 15])
+def test_more_words_and_fewer(inputs, words):
+    model = build(inputs=inputs)
+    old, batch = model.softmax, random_batch(model.config, [3, 2])
+    before = model(**batch).forward_logits
+    model.resize_token_embeddings(words)
+    assert model.config.vocab_size == words and model.softmax.out_features == words - 1
+    kept = min(words, 11)
+    assert torch.equal(model.softmax.weight[: kept - 1], old.weight[: kept - 1])
+    batch["input_ids"] %= kept
+    if inputs == "characters":
+        torch.testing.assert_close(model(**batch).forward_logits[..., :kept], before[..., :kept])
+    assert model(**batch, labels=batch["input_ids"]).loss.isfinite()
 
 
 def test_a_checkpoint_without_softmax_gets_a_new_one(tmp_path):

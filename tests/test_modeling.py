@@ -40,7 +40,12 @@ OPTIONS = {
     "no residual": {"use_skip_connections": False, "num_hidden_layers": 3},
     "no forget bias": {"forget_bias": 0},
     "large forget bias": {"forget_bias": 2.5},
-    "options of training": {"dropout": 0.9, "freeze_bilm": False, "classifier_dropout": 0.9},
+    "options of training": {
+        "dropout": 0.9,
+        "freeze_bilm": False,
+        "classifier_dropout": 0.9,
+        "num_negative_samples": 3,
+    },
     "top": {"mix": "top"},
     "top with layer norm": {"mix": "top", "mix_layer_norm": True},
     "fixed": {"mix": "fixed", "mix_weights": [0.5, -2.0, 3]},
@@ -786,7 +791,8 @@ def test_sizes():
     assert tiny_config(projection_dim=None).hidden_size == 14
     # The released models, by the sizes in bilm-tf's README.
     with torch.device("meta"):
-        for make, millions in ((ElmoConfig.small, 13.6), (ElmoConfig.medium, 28.0), (ElmoConfig.original, 93.6)):
+        for name, millions in (("mini", 4.2), ("small", 13.6), ("medium", 28.0), ("original", 93.6)):
+            make = getattr(ElmoConfig, name)
             number = sum(parameter.numel() for parameter in ElmoModel(make()).parameters())
             assert number / 1e6 == pytest.approx(millions, abs=0.06)
 
@@ -797,6 +803,7 @@ BAD_OPTIONS = [
     ({"mix": "mean"}, "mix must be one of learned, top, fixed", "'mean'"),
     ({"vocab_size": 0}, "at least 1", "vocab_size=0"),
     ({"lstm_dim": 0}, "at least 1", "lstm_dim=0"),
+    ({"num_negative_samples": 0}, "at least 1", "num_negative_samples=0"),
     ({"projection_dim": 0}, "at least 1", "projection_dim=0"),
     ({"word_embedding_dim": -1}, "at least 1", "word_embedding_dim=-1"),
     ({"num_hidden_layers": 0}, "at least 1", "num_hidden_layers=0"),
@@ -884,6 +891,7 @@ def assert_fields(config, fields):
         (bilm_options(lstm={"use_skip_connections": True}), {"use_skip_connections": True}),
         (bilm_options(lstm={"projection_dim": 64}), {"projection_dim": None, "hidden_size": 128}),
         (bilm_options(n_tokens_vocab=793471, dropout=0.2), {"vocab_size": 793472, "dropout": 0.2}),
+        (bilm_options(n_negative_samples_batch=64), {"num_negative_samples": 64}),
         ({"lstm": BILM_OPTIONS["lstm"]}, {"inputs": "words", "lstm_dim": 64}),
     ],
 )

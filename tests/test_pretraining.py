@@ -147,10 +147,11 @@ def test_stopped_and_resumed_is_not_stopped(corpus, tmp_path, options):
 
 
 def test_resumed_across_epochs(corpus, tmp_path):
-    """The text ends twice: an epoch has 118 steps."""
-    run(corpus, tmp_path / "whole", steps=300, save_every=1000)
-    run(corpus, tmp_path / "parts", steps=300, save_every=1000, callbacks=[StopAt(177)])
-    run(corpus, tmp_path / "parts", steps=300, save_every=1000, resume=True)
+    """The text ends twice: an epoch has 29 steps."""
+    options = {"rows": 8, "window": 10, "steps": 70, "save_every": 1000}
+    run(corpus, tmp_path / "whole", **options)
+    run(corpus, tmp_path / "parts", **options, callbacks=[StopAt(47)])
+    run(corpus, tmp_path / "parts", **options, resume=True)
     assert_same_bits(tmp_path / "whole", tmp_path / "parts")
 
 
@@ -239,9 +240,10 @@ def test_held_out_files(command, tmp_path, capsys):
 
 
 def test_bf16(corpus, tmp_path):
-    trainer = run(corpus, tmp_path, steps=20, bf16=True)
+    trainer = run(corpus, tmp_path, steps=60, bf16=True)
     assert all(p.dtype == torch.float32 for p in trainer.model.parameters())
-    assert losses_of(trainer)[-1] < losses_of(trainer)[0]
+    losses = losses_of(trainer)
+    assert sum(losses[-10:]) < sum(losses[:10]) - 1
 
 
 def test_half_precision_on_disk(command, tmp_path):
@@ -331,7 +333,7 @@ def test_bad_text(command, tmp_path, capsys, content, pieces):
         (["nowhere*.txt"], "names no file"),
         (["--config", "wrong.json"], "must hold a JSON object"),
         (["--vocab", "none.txt"], "none.txt"),
-        (["--init", "nowhere"], "nowhere"),
+        (["--init", "/nowhere/at/all"], "/nowhere/at/all is neither a folder"),
     ],
 )
 def test_bad_arguments(command, tmp_path, capsys, monkeypatch, arguments, sentence):

@@ -39,13 +39,14 @@ import unittest
 import torch
 from transformers.models.auto import modeling_auto
 
-from transformers_elmo import ElmoConfig, ElmoForTokenClassification, ElmoModel
+from transformers_elmo import ElmoConfig, ElmoForPreTraining, ElmoForTokenClassification, ElmoModel
 
 from .test_configuration_common import ConfigTester
 from .test_modeling_common import ModelTesterMixin, ids_tensor
 
 # The mixins choose labels by the library's own list of names.
 modeling_auto.MODEL_MAPPING_NAMES["elmo"] = "ElmoModel"
+modeling_auto.MODEL_FOR_PRETRAINING_MAPPING_NAMES["elmo"] = "ElmoForPreTraining"
 modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES["elmo"] = "ElmoForTokenClassification"
 
 
@@ -73,7 +74,7 @@ class Tester:
 
 
 class CharacterModelTest(ModelTesterMixin, unittest.TestCase):
-    all_model_classes = (ElmoModel, ElmoForTokenClassification)
+    all_model_classes = (ElmoModel, ElmoForPreTraining, ElmoForTokenClassification)
     has_attentions = False
     test_resize_embeddings = False  # there is no table of words
     inputs = "characters"

@@ -10,6 +10,7 @@ from transformers import (
     AutoTokenizer,
 )
 
+from .checkpoints import DEFAULT_CHECKPOINT
 from .configuration_elmo import ElmoConfig
 from .modeling_elmo import ElmoForPreTraining, ElmoForTokenClassification, ElmoModel, ElmoPreTrainedModel
 from .tokenization_elmo import ElmoTokenizer
@@ -21,6 +22,7 @@ AutoModelForPreTraining.register(ElmoConfig, ElmoForPreTraining, exist_ok=True)
 AutoModelForTokenClassification.register(ElmoConfig, ElmoForTokenClassification, exist_ok=True)
 
 __all__ = [
+    "DEFAULT_CHECKPOINT",
     "ElmoConfig",
     "ElmoForPreTraining",
     "ElmoForTokenClassification",

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -11,6 +12,14 @@ from transformers import AutoConfig
 from .configuration_elmo import ElmoConfig
 from .modeling_elmo import ElmoForPreTraining, ElmoModel
 from .tokenization_elmo import ElmoTokenizer
+
+# The checkpoint that comes with the package, a small English ELMo; the command knows it as "default".
+DEFAULT_CHECKPOINT = str(Path(__file__).parent / "default_checkpoint")
+
+
+def resolve(checkpoint: str) -> str:
+    """Where a checkpoint is that users name: a folder or a repository on the Hub as it is, `default` in the package."""
+    return DEFAULT_CHECKPOINT if checkpoint == "default" else checkpoint
 
 
 @contextmanager
@@ -30,6 +39,7 @@ def explained(checkpoint: str) -> Iterator[None]:
 
 
 def load_config(checkpoint: str) -> ElmoConfig:
+    checkpoint = resolve(checkpoint)
     with explained(checkpoint):
         config = AutoConfig.from_pretrained(checkpoint)
     if config.model_type != "elmo":
@@ -47,6 +57,7 @@ def load_model(
     """Its biLM whole, with its softmax if that is asked for; a new softmax where it has none."""
     model_class = ElmoForPreTraining if with_softmax else ElmoModel
     options = {} if dtype is None else {"dtype": dtype}
+    checkpoint = resolve(checkpoint)
     with explained(checkpoint):
         model, report = model_class.from_pretrained(checkpoint, config=config, output_loading_info=True, **options)
     missing = [name for name in report["missing_keys"] if has_softmax(config) or not name.startswith("softmax.")]
@@ -56,5 +67,6 @@ def load_model(
 
 
 def load_tokenizer(checkpoint: str) -> ElmoTokenizer:
+    checkpoint = resolve(checkpoint)
     with explained(checkpoint):
         return ElmoTokenizer.from_pretrained(checkpoint)

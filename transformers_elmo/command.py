@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     verbs = top.add_subparsers(metavar="VERB", required=True)
 
     verb = verbs.add_parser("info", help="show what a checkpoint is", description="Show what a checkpoint is.")
-    verb.add_argument("checkpoint", help="folder or name on the Hub")
+    verb.add_argument("checkpoint", help="folder, name on the Hub, or default")
     verb.set_defaults(run=info)
 
     verb = verbs.add_parser(
@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
         description="Turn text into vectors: a line is a sentence, and line N of the input becomes array 'N' of the "
         ".npz file, counted from 0, with a row for each word. 'words' holds the words as JSON.",
     )
-    verb.add_argument("checkpoint", help="folder or name on the Hub")
+    verb.add_argument("checkpoint", help="folder, name on the Hub, or default")
     verb.add_argument("input", nargs="?", default="-", help="text file, a sentence a line; - for standard input")
     verb.add_argument("-o", "--output", required=True, help=".npz file to write")
     verb.add_argument("--words", action="store_true", help="lines are words already, separated by spaces")
@@ -115,7 +115,7 @@ def parser() -> argparse.ArgumentParser:
         help="write a checkpoint in another format",
         description="Write a checkpoint as options.json and .hdf5 files that bilm-tf and AllenNLP read.",
     )
-    verb.add_argument("checkpoint", help="folder or name on the Hub")
+    verb.add_argument("checkpoint", help="folder, name on the Hub, or default")
     verb.add_argument("--format", choices=["bilm"], default="bilm", help="default: %(default)s")
     verb.add_argument("-o", "--output", type=Path, required=True, help="folder to make")
     verb.set_defaults(run=run_export)

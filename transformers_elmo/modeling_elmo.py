@@ -831,6 +831,18 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         self.softmax = nn.Linear(config.output_dim, config.vocab_size - 1)  # row r is the word with id r + 1
         self.post_init()
 
+    def resize_token_embeddings(self, new_num_tokens=None, pad_to_multiple_of=None, mean_resizing=True):
+        """Make room for more words, or for fewer, in the softmax too; its new rows start as those of a new model."""
+        table = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        old, rows = self.softmax, self.config.vocab_size - 1
+        if rows != old.out_features:
+            self.softmax = nn.Linear(old.in_features, rows, device=old.weight.device, dtype=old.weight.dtype)
+            self._init_weights(self.softmax)
+            with torch.no_grad():
+                for new, kept in zip(self.softmax.parameters(), old.parameters()):
+                    new[: len(kept)] = kept[:rows]
+        return table
+
     @can_return_tuple
     def forward(
         self,

@@ -333,6 +333,8 @@ def draw_curves(history: list[dict], path: Path):
         axes.set(title=title, xlabel="steps")
         if title != "loss":
             axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_formatter("{x:g}")
         axes.grid(alpha=0.3)
         if axes.lines:
             axes.legend()

@@ -1,0 +1,80 @@
+"""Held-out perplexity of a checkpoint beside a modified Kneser-Ney 5-gram of the same vocabulary and text.
+
+    python benchmarks/perplexity.py [CHECKPOINT] --train FILES --held-out FILES
+
+Both predict the same words and sentence ends, in both directions; words out of the vocabulary are `<UNK>`. The 5-gram
+sees nothing beyond a sentence, so that the fair number beside it is the first: each sentence from a fresh state. The
+second carries the states from sentence to sentence in the text's order, as bilm-tf's test does.
+"""
+
+import argparse
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from kneser_ney import KneserNey
+from transformers.utils import logging
+
+from transformers_elmo import DEFAULT_CHECKPOINT, ElmoForPreTraining, ElmoTokenizer
+from transformers_elmo.corpus import Corpus, Splitting, corpus_of_files, find_files
+from transformers_elmo.pretraining import held_out_losses
+from transformers_elmo.windows import Windows
+
+ORDER = 5
+
+
+def ids_of(corpus: Corpus, tokenizer: ElmoTokenizer, backward: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the softmax (N,) of all sentences, each from its end if backward, and where sentences begin"""
+    known = tokenizer.get_vocab()
+    rows = np.array([known.get(word, tokenizer.unk_token_id) - 1 for word in corpus.words])[corpus.tokens]
+    offsets = np.asarray(corpus.offsets)
+    if backward:
+        starts, lengths = offsets[:-1], np.diff(offsets)
+        places = np.arange(len(rows)) - np.repeat(starts, lengths)  # of each word in its sentence
+        rows = rows[np.repeat(offsets[1:], lengths) - 1 - places]
+    return rows, offsets
+
+
+def five_gram(train: Corpus, held_out: Corpus, tokenizer: ElmoTokenizer, backward: bool) -> float:
+    """Mean -log p of words and ends"""
+    ends = [tokenizer.bos_token_id - 1, tokenizer.eos_token_id - 1]
+    bos, eos = reversed(ends) if backward else ends
+    model = KneserNey(*ids_of(train, tokenizer, backward), len(tokenizer) - 1, ORDER, bos=bos, eos=eos)
+    return -float(model.log_probabilities(*ids_of(held_out, tokenizer, backward)).mean())
+
+
+def show(name: str, forward: float, backward: float):
+    print(f"{name:<44} {math.exp((forward + backward) / 2):9.2f} {math.exp(forward):9.2f} {math.exp(backward):9.2f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("checkpoint", nargs="?", default=DEFAULT_CHECKPOINT)
+    parser.add_argument("--train", nargs="+", help="what the 5-gram learns from; none: no 5-gram")
+    parser.add_argument("--held-out", nargs="+", required=True)
+    parser.add_argument("--cache", type=Path, default=Path("/tmp/elmo-text"))
+    arguments = parser.parse_args()
+    logging.set_verbosity_error()
+    tokenizer = ElmoTokenizer.from_pretrained(arguments.checkpoint)
+    held_out = corpus_of_files(find_files(arguments.held_out), arguments.cache, tokenizer, Splitting())
+    words, offsets = ids_of(held_out, tokenizer)
+    unknown = (words == tokenizer.unk_token_id - 1).mean()
+    print(f"{len(words):,} words in {len(offsets) - 1:,} sentences, {unknown:.2%} not in the vocabulary")
+    print(f"{'perplexity':<44} {'both':>9} {'forward':>9} {'backward':>9}")
+
+    model = ElmoForPreTraining.from_pretrained(arguments.checkpoint).eval()
+    sentences = [[held_out.words[w] for w in held_out.tokens[a:b]] for a, b in zip(offsets[:-1], offsets[1:])]
+    alone = model.perplexity(sorted(sentences, key=len), tokenizer, batch_size=128)
+    show("ELMo, each sentence alone", math.log(alone.forward), math.log(alone.backward))
+    with torch.no_grad():
+        losses = held_out_losses(model, Windows(held_out, tokenizer, rows=64, window=20, epochs=1))
+    show("ELMo, states carried", *(losses[:, 0] / losses[:, 1]).tolist())
+    if arguments.train:
+        train = corpus_of_files(find_files(arguments.train), arguments.cache, tokenizer, Splitting())
+        show(f"modified Kneser-Ney {ORDER}-gram", *(five_gram(train, held_out, tokenizer, b) for b in (False, True)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

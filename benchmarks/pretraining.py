@@ -1,0 +1,327 @@
+"""How fast the language models are trained, beside plain autograd, the originals and what the machine allows.
+
+    python benchmarks/pretraining.py [--size small] [--rows 32] [--threads 2]
+    ELMO_PEERS=…/python ELMO_PEERS_TF=…/python python benchmarks/pretraining.py     # beside AllenNLP and bilm-tf too
+
+A step is the losses of a window of text in each direction by a sampled softmax, their gradient, its clipping and
+Adagrad, as in the paper's recipe. Each line is measured in a process of its own, one after the other, on the same
+windows: each of them several times over after a step that warms up, and the fastest time of each counts. A token is one
+that is read in both directions. Making the windows is not measured.
+
+- ours: the step of `elmo pretrain` without its bookkeeping
+- plain autograd: the same weights, samples and losses (which must be equal, step by step), written step by step and
+  with every token spelled out, whether it was there before or not
+- bilm-tf: its training loop on TensorFlow
+- matrix products: those that our step cannot do without, as `torch.mm` into memory that is there. Those of the
+  convolutions count once: their gradient flows through one place for each word and filter.
+
+AllenNLP has no training of language models: below are forward and backward passes through the whole biLM, all of it
+trained, over sentences of 15 to 25 words. The peers are those of tests/test_peers.py; a line is left out where its
+variable is not set. Linux only.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from text import sentences
+from watch import Watch
+
+from transformers_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
+from transformers_elmo.convert_scripts.export import bilm_options, export_bilm
+from transformers_elmo.corpus import Corpus
+from transformers_elmo.modeling_elmo import distinct_rows, log_uniform, log_uniform_sample
+from transformers_elmo.pretraining import OPTIMIZERS, RECIPES, SIZES, Recipe
+from transformers_elmo.windows import Windows
+
+PEERS = Path(__file__).parents[2] / "shared" / "peers"  # what AllenNLP needs to be imported
+TOLERANCE, LATER_TOLERANCE = 1e-5, 1e-3  # relative, of the first step's loss and of later ones: rounding grows
+
+
+def ours(model: ElmoForPreTraining, batch: dict, state):
+    outputs = model(**batch, state=state)
+    return outputs.loss, outputs.state
+
+
+def plain(model: ElmoForPreTraining, batch: dict, state):
+    """The same loss and state, written plainly. Tensors of words are (T, B, P)."""
+    config, encoder = model.config, model.elmo.token_encoder
+    rows = batch["targets"].shape[1]
+    if state is None:
+        state = [torch.zeros(config.num_hidden_layers, 2, rows, n) for n in (config.output_dim, config.lstm_dim)]
+    layers = [plain_words(encoder, char_ids.transpose(0, 1)) for char_ids in batch["char_ids"]]
+    last = [[], []]
+    for layer, *pairs in zip(model.elmo.bilm.layers, *state):
+        for d, (lstm, h, c) in enumerate(zip((layer.forward_lstm, layer.backward_lstm), *pairs)):
+            x, outputs = F.dropout(layers[d], config.dropout), []
+            for word in x:
+                gates = word @ lstm.input_weight + h @ lstm.recurrent_weight + lstm.bias
+                i, f, o, j = gates.chunk(4, 1)
+                c = torch.sigmoid(f + config.forget_bias) * c + torch.sigmoid(i) * torch.tanh(j)
+                c = c.clamp(-config.cell_clip, config.cell_clip)
+                h = (torch.sigmoid(o) * torch.tanh(c)) @ lstm.projection_weight
+                h = h.clamp(-config.projection_clip, config.projection_clip)
+                outputs.append(h)
+            layers[d] = torch.stack(outputs) + x if layer.residual else torch.stack(outputs)
+            last[0].append(h.detach())
+            last[1].append(c.detach())
+    hidden = [F.dropout(x.flatten(0, 1), config.dropout) for x in layers]
+    drawn = [log_uniform_sample(config.num_negative_samples, len(model.softmax.bias), "cpu") for _ in hidden]
+    targets = [words.t().flatten() - 1 for words in batch["targets"]]
+    losses = [plain_loss(model.softmax, *given) for given in zip(hidden, targets, drawn)]
+    return sum(losses) / 2, [torch.stack(part).unflatten(0, (-1, 2)) for part in last]
+
+
+def plain_words(encoder, char_ids: torch.Tensor) -> torch.Tensor:
+    """(T, B, W) -> (T, B, P)"""
+    embedded = encoder.characters.embedding(char_ids.flatten(0, 1)).transpose(1, 2)  # (N, D, W)
+    x = torch.cat([convolution(embedded).max(-1).values for convolution in encoder.characters.convolutions], 1)
+    x = encoder.characters.activation(x)
+    for highway in encoder.characters.highways:
+        gate = torch.sigmoid(highway.carry(x))
+        x = gate * F.relu(highway.transform(x)) + (1 - gate) * x
+    return encoder.projection(x).unflatten(0, char_ids.shape[:2])
+
+
+def plain_loss(softmax, hidden: torch.Tensor, targets: torch.Tensor, drawn: tuple[torch.Tensor, int]) -> torch.Tensor:
+    samples, draws = drawn
+
+    def corrected_bias(words):
+        expected = -torch.expm1(draws * torch.log1p(-log_uniform(words, len(softmax.bias))))
+        return softmax.bias[words] - torch.log(expected).float()
+
+    true = (hidden * softmax.weight[targets]).sum(1) + corrected_bias(targets)
+    scores = hidden @ softmax.weight[samples].t() + corrected_bias(samples)
+    scores = scores.masked_fill(targets[:, None] == samples, -torch.inf)
+    return F.cross_entropy(torch.cat([true[:, None], scores], 1), torch.zeros_like(targets))
+
+
+def train(loss_of, config: ElmoConfig, recipe: Recipe, folder: Path, rounds: int):
+    torch.manual_seed(0)
+    model = ElmoForPreTraining(config).train()
+    optimizer_class, options = OPTIMIZERS[recipe.optimizer]
+    optimizer = optimizer_class(model.parameters(), lr=recipe.learning_rate, **options)
+    watch, state, losses = Watch(read_windows(folder), rounds), None, []
+    for batch in watch:
+        loss, state = loss_of(model, batch, state)
+        (loss * recipe.loss_scale).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.max_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    watch.report(losses)
+
+
+def read_windows(folder: Path) -> list[dict[str, torch.Tensor]]:
+    with np.load(folder / "windows.npz") as file:
+        arrays = {name: torch.from_numpy(file[name]) for name in file}
+    return [dict(zip(arrays, tensors)) for tensors in zip(*arrays.values())]
+
+
+def shapes(model: ElmoForPreTraining, batch: dict, recipe: Recipe) -> Iterator[tuple[int, int, int]]:
+    """(n, a, b) of each product (n, a) x (a, b) of a step"""
+    config, characters = model.config, model.elmo.token_encoder.characters
+    size, cells, filters = config.output_dim, config.lstm_dim, config.num_filters
+    char_ids = batch["char_ids"].flatten(0, 2)
+    first, _ = distinct_rows(char_ids)
+    _, groups = characters.group_by_length(char_ids[first])
+    for width, number in config.char_filters:
+        yield sum(len(words) * (used - width + 1) for words, used in groups), config.char_embedding_dim * width, number
+
+    def with_gradients(n, a, b, parts=1):
+        """The first two in so many parts, one after the other"""
+        yield from [(n // parts, a, b), (n // parts, b, a)] * parts
+        yield a, n, b
+
+    for _ in range(2 * config.num_highway_layers):
+        yield from with_gradients(len(first), filters, filters)
+    yield from with_gradients(len(first), filters, size)
+    tokens = recipe.rows * recipe.window
+    for _ in range(2 * config.num_hidden_layers):
+        yield from with_gradients(tokens, size, 4 * cells)
+        yield from with_gradients(tokens, size, 4 * cells, recipe.window)
+        yield from with_gradients(tokens, cells, size, recipe.window)
+    for _ in range(2):
+        yield from with_gradients(tokens, size, recipe.negative_samples)
+
+
+def products(config: ElmoConfig, recipe: Recipe, folder: Path, rounds: int):
+    model, matrices = ElmoForPreTraining(config), {}
+
+    def matrix(role, *shape):
+        if (role, shape) not in matrices:
+            matrices[role, shape] = torch.randn(shape)
+        return matrices[role, shape]
+
+    steps = [
+        [(matrix("left", n, a), matrix("right", a, b), matrix("out", n, b)) for n, a, b in shapes(model, batch, recipe)]
+        for batch in read_windows(folder)
+    ]
+    watch = Watch(steps, rounds)
+    for step in watch:
+        for left, right, out in step:
+            torch.mm(left, right, out=out)
+    watch.report()
+
+
+def read_sentences(config: ElmoConfig, folder: Path, rounds: int):
+    model, tokenizer = bilm(config).train(), ElmoTokenizer()
+    batches = [
+        tokenizer(batch, is_split_into_words=True, padding=True, return_tensors="pt")
+        for batch in json.loads((folder / "sentences.json").read_text())
+    ]
+    watch, losses = Watch(batches, rounds), []
+    for batch in watch:
+        loss = sum(layer.square().mean() for layer in model(**batch, output_hidden_states=True).hidden_states)
+        loss.backward()
+        model.zero_grad()
+        losses.append(loss.item())
+    watch.report(losses)
+
+
+def bilm(config: ElmoConfig) -> ElmoModel:
+    torch.manual_seed(0)
+    return ElmoModel(ElmoConfig(**{**config.to_dict(), "dropout": 0.0}))  # AllenNLP has none
+
+
+def write_inputs(config: ElmoConfig, recipe: Recipe, windows: int, folder: Path) -> tuple[str, int]:
+    """What the lines read: windows, sentences, and for the peers options and weights.
+
+    Returns where the text is from, and how many words the sentences have.
+    """
+    texts, source = sentences(4_000)
+    corpus = Corpus.build(texts, folder / "corpus", ElmoTokenizer())
+    tokenizer = ElmoTokenizer(vocab=corpus.vocabulary(max_size=config.vocab_size - 4))  # less the special tokens
+    batches = list(islice(Windows(corpus, tokenizer, rows=recipe.rows, window=recipe.window, seed=0), windows))
+    np.savez(folder / "windows.npz", **{name: torch.stack([batch[name] for batch in batches]) for name in batches[0]})
+
+    read = [[corpus.words[word] for word in sentence] for sentence in np.split(corpus.tokens, corpus.offsets[1:-1])]
+    read = [sentence for sentence in read if 15 <= len(sentence) <= 25][: windows * recipe.rows]
+    starts = range(0, len(read), recipe.rows)
+    (folder / "sentences.json").write_text(json.dumps([read[start : start + recipe.rows] for start in starts]))
+
+    with contextlib.redirect_stdout(None):
+        export_bilm(bilm(config), ElmoTokenizer(), folder / "bilm")
+    options = bilm_options(config) | {
+        "all_clip_norm_val": recipe.max_norm,
+        "batch_size": recipe.rows,
+        "learning_rate": recipe.learning_rate,
+        "n_epochs": 1,
+        "n_negative_samples_batch": recipe.negative_samples,
+        "unroll_steps": recipe.window,
+    }
+    options["char_cnn"]["n_characters"] = 261  # which trains; 262 reads
+    (folder / "training.json").write_text(json.dumps(options))
+    return source, sum(map(len, read))
+
+
+class Table:
+    """Runs each line in a process of its own and prints what it measured."""
+
+    def __init__(self, folder: Path, arguments: argparse.Namespace):
+        self.folder, self.rounds = folder, arguments.rounds
+        threads = str(arguments.threads)
+        names = "OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
+        home = {"ALLENNLP_CACHE_ROOT": str(folder), "KERAS_HOME": str(folder), "HF_HUB_OFFLINE": "1"}
+        self.variables = {**os.environ, **dict.fromkeys(names, threads), **home}
+
+    def head(self, title: str, unit: str, number: int):
+        """The lines from here on do something with so many of a unit."""
+        self.number, self.first = number, None
+        print(f"\n{title:<44}{unit:>10}{'of ours':>9}{'memory before':>15}{'peak':>9}{'of the steps':>14}")
+
+    def line(self, title: str, name: str):
+        self.show(title, [sys.executable, __file__, *sys.argv[1:], "--line", name, str(self.folder)], self.variables)
+
+    def peer(self, title: str, name: str, variable: str):
+        if variable not in os.environ:
+            print(f"{title:<44}  left out: {variable} is not set; tests/test_peers.py tells what it names")
+            return
+        script = Path(__file__).with_name("peer_pretraining.py")
+        command = [os.environ[variable], str(script), name, str(self.folder), str(self.rounds)]
+        self.show(title, command, self.variables | {"PYTHONPATH": str(PEERS), "TF_CPP_MIN_LOG_LEVEL": "2"})
+
+    def show(self, title: str, command: list[str], variables: dict[str, str]):
+        done = subprocess.run(command, env=variables, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"{title} failed:\n{done.stderr[-5000:]}")
+        result = json.loads(done.stdout.splitlines()[-1])
+        self.first = self.first or result
+        for number, (loss, expected) in enumerate(zip(result["losses"], self.first["losses"])):
+            if abs(loss - expected) > (LATER_TOLERANCE if number else TOLERANCE) * abs(expected):
+                sys.exit(f"{title} does not compute the same: its loss at step {number} is {loss}, ours {expected}.")
+        speed, ratio = self.number / result["seconds"], self.first["seconds"] / result["seconds"]
+        before, peak = result["before"] / 1e6, result["peak"] / 1e6
+        memory = f"{before:>12,.0f} MB{peak:>6,.0f} MB{peak - before:>11,.0f} MB"
+        print(f"{title:<44}{speed:>10,.0f}{ratio:>9.2f}{memory}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", choices=SIZES, default="small")
+    parser.add_argument("--rows", type=int, default=32, help="of text in a window, and sentences in a batch")
+    parser.add_argument("--window", type=int, default=20, help="words of each row")
+    parser.add_argument("--vocabulary", type=int, default=40_000, help="words of the softmax")
+    parser.add_argument("--negatives", type=int, default=8192, help="words that the right one competes with")
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--windows", type=int, default=4, help="different ones that are timed")
+    parser.add_argument("--rounds", type=int, default=3, help="over all windows")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--line", nargs=2, help=argparse.SUPPRESS)  # measure this one, in this folder
+    arguments = parser.parse_args()
+    if arguments.negatives >= arguments.vocabulary:
+        parser.error("--negatives must be fewer than the words of the --vocabulary")
+    recipe = replace(
+        RECIPES["paper"],
+        rows=arguments.rows,
+        window=arguments.window,
+        loss_scale=arguments.window,
+        negative_samples=arguments.negatives,
+        dropout=arguments.dropout,
+    )
+    config = SIZES[arguments.size](
+        vocab_size=arguments.vocabulary + 1, dropout=recipe.dropout, num_negative_samples=recipe.negative_samples
+    )
+    if arguments.line:
+        name, folder = arguments.line[0], Path(arguments.line[1])
+        if name == "products":
+            products(config, recipe, folder, arguments.rounds)
+        elif name == "sentences":
+            read_sentences(config, folder, arguments.rounds)
+        else:
+            train({"ours": ours, "plain": plain}[name], config, recipe, folder, arguments.rounds)
+        return
+
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        source, words = write_inputs(config, recipe, arguments.windows, folder)
+        table = Table(folder, arguments)
+        print(
+            f"{arguments.size} ({config.lstm_dim}/{config.output_dim}), {arguments.vocabulary:,} words, "
+            f"{recipe.negative_samples:,} negatives, dropout {recipe.dropout}; {source}, {arguments.threads} threads, "
+            f"float32; best of {arguments.rounds} for each of {arguments.windows} windows"
+        )
+        title = f"training, windows of {recipe.rows} x {recipe.window}"
+        table.head(title, "tokens/s", arguments.windows * recipe.rows * recipe.window)
+        table.line("ours", "ours")
+        table.line("plain autograd", "plain")
+        table.peer("bilm-tf", "bilm_tf", "ELMO_PEERS_TF")
+        table.line("matrix products", "products")
+        table.head(f"forward and backward, {recipe.rows} sentences", "words/s", words)
+        table.line("ours", "sentences")
+        table.peer("AllenNLP", "allennlp", "ELMO_PEERS")
+
+
+if __name__ == "__main__":
+    main()
