@@ -10,13 +10,14 @@ second carries the states from sentence to sentence in the text's order, as bilm
 import argparse
 import math
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
-from kneser_ney import KneserNey
 from transformers.utils import logging
 
+from kneser_ney import KneserNey
 from transformers_elmo import DEFAULT_CHECKPOINT, ElmoForPreTraining, ElmoTokenizer
 from transformers_elmo.corpus import Corpus, Splitting, corpus_of_files, find_files
 from transformers_elmo.pretraining import held_out_losses
@@ -65,7 +66,7 @@ def main():
     print(f"{'perplexity':<44} {'both':>9} {'forward':>9} {'backward':>9}")
 
     model = ElmoForPreTraining.from_pretrained(arguments.checkpoint).eval()
-    sentences = [[held_out.words[w] for w in held_out.tokens[a:b]] for a, b in zip(offsets[:-1], offsets[1:])]
+    sentences = [[held_out.words[w] for w in held_out.tokens[a:b]] for a, b in pairwise(offsets)]
     alone = model.perplexity(sorted(sentences, key=len), tokenizer, batch_size=128)
     show("ELMo, each sentence alone", math.log(alone.forward), math.log(alone.backward))
     with torch.no_grad():

@@ -1,6 +1,5 @@
 """The job behind `elmo pretrain`: train the two language models on windows of text with the transformers Trainer."""
 
-import hashlib
 import json
 import math
 import os
@@ -9,6 +8,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -73,8 +73,10 @@ class Settings:
     bf16: bool = False
     seed: int = 0
     held_out: int = 50_000  # words that are held out of the text, at most a twentieth of it, where no text is given
-    corpus: str = ""  # its fingerprint
-    model: str = ""  # the configuration's
+    # What is read and trained, and by how many processes; filled in by `pretrain`.
+    text: dict = field(default_factory=dict)
+    model: dict = field(default_factory=dict)
+    processes: int = 1
     log_every: int = field(default=50, metadata={"matters": False})
     save_every: int = field(default=1000, metadata={"matters": False})
     eval_every: int = field(default=1000, metadata={"matters": False})
@@ -91,12 +93,19 @@ class Settings:
         """What would not be the same in a run with the other settings, by name."""
 
         def flat(settings: dict) -> dict:
-            recipe = {f"recipe.{name}": value for name, value in settings.get("recipe", {}).items()}
-            names = [f.name for f in fields(self) if f.metadata.get("matters", True) and f.name != "recipe"]
-            return recipe | {name: settings.get(name) for name in names}
+            found = {}
+            for name in (f.name for f in fields(self) if f.metadata.get("matters", True)):
+                value = settings.get(name)
+                found |= {f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
+            return found
 
-        mine, theirs = flat(asdict(self)), flat(other)
-        return [f"{name} is {mine[name]}, was {theirs.get(name)}" for name in mine if mine[name] != theirs.get(name)]
+        # As JSON, in which a tuple is a list.
+        mine, theirs = flat(json.loads(json.dumps(asdict(self)))), flat(other)
+        return [
+            f"{name} is {mine.get(name)}, was {theirs.get(name)}"
+            for name in sorted(mine.keys() | theirs.keys())
+            if mine.get(name) != theirs.get(name)
+        ]
 
 
 class ElmoPretrainer(Trainer):
@@ -235,8 +244,10 @@ class Progress(TrainerCallback):
     def __init__(self, words_of_a_step: int, words_of_an_epoch: int):
         self.words_of_a_step, self.words_of_an_epoch = words_of_a_step, words_of_an_epoch
         self.bar, self.shown = None, {}
+        self.first_step, self.began = 0, 0.0
 
     def on_train_begin(self, args, state, control, **kwargs):
+        self.first_step, self.began = state.global_step, time.monotonic()
         if state.is_world_process_zero:
             self.bar = tqdm(
                 total=state.max_steps * self.words_of_a_step,
@@ -261,7 +272,14 @@ class Progress(TrainerCallback):
         self.bar.set_postfix(self.shown)
         if self.bar.disable and any(name in names for name in logs):
             shown = " ".join(f"{name} {logs[key]:.4g}" for key, name in names.items() if key in logs)
-            print(f"step {state.global_step}/{state.max_steps} epoch {state.epoch:.3f} {shown}", flush=True)
+            steps, seconds = state.global_step - self.first_step, time.monotonic() - self.began
+            left = tqdm.format_interval((state.max_steps - state.global_step) * seconds / max(steps, 1))
+            rate = steps * self.words_of_a_step / max(seconds, 1e-9)
+            print(
+                f"step {state.global_step}/{state.max_steps} epoch {state.epoch:.3f} {shown} "
+                f"{rate:,.0f} words/s {left} left",
+                flush=True,
+            )
 
     def on_train_end(self, args, state, control, **kwargs):
         if self.bar is not None:
@@ -394,6 +412,9 @@ def pretrain(
             f"The text has {words:,} words to train on, and a step reads {words_of_a_step:,}: "
             "give more text, or fewer --rows or a shorter --window."
         )
+    settings.text |= {"words": words, "sentences": len(train_sentences), "held out": len(other)}
+    settings.model, settings.processes = model.config.to_diff_dict(), world
+    settings.model.pop("transformers_version", None)
     steps = settings.steps or max(round(recipe.epochs * words / words_of_a_step), 1)
     windows = Windows(
         corpus, tokenizer, train_sentences, recipe.rows, recipe.window, seed=settings.seed, rank=rank, world=world
@@ -406,18 +427,26 @@ def pretrain(
     stop = StopWhenAsked()
     for callback in (*(callbacks or []), Progress(words_of_a_step, words), stop, Curves(output / CURVES_FILE)):
         trainer.add_callback(callback)
-    checkpoint = last_checkpoint(output) if resume else None
+    checkpoint = None
+    if resume:
+        checkpoint = last_checkpoint(output)
+        different = settings.differences(json.loads((output / SETTINGS_FILE).read_text(encoding="utf-8")))
+        if different:
+            raise ValueError(f"A run is resumed with the settings it was started with, and {'; '.join(different)}.")
     if trainer.is_world_process_zero():
         output.mkdir(parents=True, exist_ok=True)
         write_json(output / SETTINGS_FILE, asdict(settings))
+        print(
+            f"{words:,} words in {len(train_sentences):,} sentences, a vocabulary of {len(tokenizer):,}; "
+            f"{model.num_parameters():,} parameters; {steps:,} steps of {words_of_a_step:,} words, "
+            f"{steps * words_of_a_step / words:.2f} epochs",
+            flush=True,
+        )
     with stop.listening():
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     trainer.stopped = stop.asked
-    if not stop.asked:
-        if evaluated is not None and steps % settings.eval_every:
-            trainer.evaluate()
-        if trainer.is_world_process_zero():
-            save(trainer, corpus, settings)
+    if not stop.asked and trainer.is_world_process_zero():
+        save(trainer, corpus, settings)
     return trainer
 
 
@@ -553,13 +582,8 @@ def pretrain_from_texts(texts: Texts, start: Start, settings: Settings, resume: 
         held_out = texts.corpus(texts.held_out, tokenizer) if texts.held_out else None
     set_seed(settings.seed)
     model, tokenizer = start.make(config, tokenizer, corpus, settings.recipe)
-    settings.corpus = corpus.folder.name + (f"+{held_out.folder.name}" if held_out else "")
     settings.files = [path.name for path in find_files(texts.files)]
-    settings.model = hashlib.sha256(config.to_json_string().encode()).hexdigest()[:16]
-    if resume:
-        different = settings.differences(json.loads(before.read_text(encoding="utf-8")))
-        if different:
-            raise ValueError(f"A run is resumed with the settings it was started with, and {'; '.join(different)}.")
+    settings.text = {"files": settings.files, **asdict(texts.splitting), "column": texts.column}
     trainer = pretrain(model, tokenizer, corpus, settings, held_out, resume)
     if not trainer.is_world_process_zero():
         return not trainer.stopped
