@@ -28,7 +28,7 @@ from .configuration_elmo import ElmoConfig
 
 # Words whose convolutions are computed together, and the rows of gates that are computed before the time loop when
 # nothing is kept for a backward pass: both bound the memory, not the result.
-CONVOLUTION_WORDS = 256
+CONVOLUTION_WORDS = 64
 GATE_BYTES = 1 << 26
 # A chunk of the softmax's scores: as large as fits into a cache, and enough rows for a fast product.
 SCORE_BYTES = 1 << 21
@@ -76,6 +76,41 @@ class ElmoHighway(nn.Module):
         return gate * F.relu(self.transform(x)) + (1 - gate) * x
 
 
+class LargestResponse(torch.autograd.Function):
+    """What a filter finds in a word at the place where it finds most, max_t sum_kd K_kd e_(t+k)d, and its gradient.
+
+    Only one place of each word and filter has a gradient, so that nothing is kept but where it is.
+    """
+
+    @staticmethod
+    def forward(ctx, embedded, kernel):
+        """embedded (u, W, D), kernel (F, D, width) -> (u, F)"""
+        windows = embedded.unfold(1, kernel.shape[2], 1).flatten(2)  # (u, t, D * width)
+        responses = windows.flatten(0, 1) @ kernel.flatten(1).t()
+        largest, places = responses.view(*windows.shape[:2], len(kernel)).max(1)  # (u, F)
+        ctx.save_for_backward(windows, kernel, places)
+        ctx.width = embedded.shape[1]
+        return largest
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_largest):
+        windows, kernel, places = ctx.saved_tensors
+        d_responses = d_largest.new_zeros(*windows.shape[:2], len(kernel))  # (u, t, F)
+        d_responses = d_responses.scatter_(1, places[:, None], d_largest[:, None]).flatten(0, 1)
+        d_kernel = d_embedded = None
+        if ctx.needs_input_grad[1]:
+            d_kernel = (d_responses.t() @ windows.flatten(0, 1)).view_as(kernel)
+        if ctx.needs_input_grad[0]:
+            d_windows = (d_responses @ kernel.flatten(1)).view(
+                *windows.shape[:2], *kernel.shape[1:]
+            )  # (u, t, D, width)
+            d_embedded = d_largest.new_zeros(len(windows), ctx.width, kernel.shape[1])
+            for start in range(kernel.shape[2]):
+                d_embedded[:, start : start + windows.shape[1]] += d_windows[..., start]
+        return d_embedded, d_kernel
+
+
 class ElmoCharacterEncoder(nn.Module):
     """Words from their characters: embedding, convolutions, maximum over positions, highway layers."""
 
@@ -95,18 +130,27 @@ class ElmoCharacterEncoder(nn.Module):
         """char_ids (U, W) -> (U, F)"""
         by_length, groups = self.group_by_length(char_ids)
         pooled = []
-        for words, used in groups:
-            embedded = self.embedding(char_ids[words, :used]).transpose(1, 2)  # (u, D, used)
+        for words, end in groups:
+            embedded = self.embedding(char_ids[words, : end + self.widest])  # (u, <= W, D)
             # The maximum comes first, the activation after it.
-            pooled.append(torch.cat([convolution(embedded).amax(-1) for convolution in self.convolutions], 1))
+            pooled.append(torch.cat([self.convolve(embedded, end, each) for each in self.convolutions], 1))
         x = self.activation(torch.cat(pooled)[by_length.argsort()])  # (U, F)
         for highway in self.highways:
             x = highway(x)
         return x
 
+    @torch.compiler.disable  # a gradient of our own
+    def convolve(self, embedded: torch.Tensor, end: int, convolution: nn.Conv1d) -> torch.Tensor:
+        """The largest response of each filter to words that end before `end`: (u, W, D) -> (u, f)"""
+        device = embedded.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else convolution.weight.dtype
+        embedded = embedded[:, : end + convolution.kernel_size[0]].to(dtype)
+        with torch.autocast(device, enabled=False):
+            return LargestResponse.apply(embedded, convolution.weight.to(dtype)) + convolution.bias.to(dtype)
+
     @torch.compiler.disable  # sizes that depend on the words
     def group_by_length(self, char_ids: torch.Tensor) -> tuple[torch.Tensor, list[tuple[torch.Tensor, int]]]:
-        """Words from the shortest to the longest (U,), and groups of them with the characters they need.
+        """Words from the shortest to the longest (U,), and groups of them with the end of the longest.
 
         Windows that lie wholly in the padding at the end of a word all give the same number, so that one of them is
         enough for the maximum: a short word is convolved up to its end and one such window.
@@ -115,8 +159,7 @@ class ElmoCharacterEncoder(nn.Module):
         ends = (char_ids != char_ids[:, -1:]) * torch.arange(1, width + 1, device=char_ids.device)
         ends, by_length = ends.amax(1).sort()  # (U,)
         longest = [*ends[CONVOLUTION_WORDS - 1 :: CONVOLUTION_WORDS].tolist(), int(ends[-1]) if len(ends) else 0]
-        groups = zip(by_length.split(CONVOLUTION_WORDS), longest)
-        return by_length, [(words, min(width, end + self.widest)) for words, end in groups]
+        return by_length, list(zip(by_length.split(CONVOLUTION_WORDS), longest))
 
 
 class ElmoTokenEncoder(nn.Module):
