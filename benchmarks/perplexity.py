@@ -20,7 +20,7 @@ from transformers.utils import logging
 from kneser_ney import KneserNey
 from transformers_elmo import DEFAULT_CHECKPOINT, ElmoForPreTraining, ElmoTokenizer
 from transformers_elmo.corpus import Corpus, Splitting, corpus_of_files, find_files
-from transformers_elmo.pretraining import held_out_losses
+from transformers_elmo.pretrainer import held_out_losses
 from transformers_elmo.windows import Windows
 
 ORDER = 5

@@ -42,7 +42,8 @@ from transformers_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTok
 from transformers_elmo.convert_scripts.export import bilm_options, export_bilm
 from transformers_elmo.corpus import Corpus
 from transformers_elmo.modeling_elmo import distinct_rows, log_uniform, log_uniform_sample
-from transformers_elmo.pretraining import OPTIMIZERS, RECIPES, SIZES, Recipe
+from transformers_elmo.pretrainer import OPTIMIZERS, RECIPES, Recipe
+from transformers_elmo.pretraining import SIZES
 from transformers_elmo.windows import Windows
 
 PEERS = Path(__file__).parents[2] / "shared" / "peers"  # what AllenNLP needs to be imported

@@ -260,7 +260,6 @@ def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch):
     peak((line for _ in range(100)), "first")  # what is made once
     small, large = peak((line for _ in range(500)), "small"), peak((line for _ in range(4000)), "large")
     # The larger corpus has 56,000 words more, and 14,000 sentences.
-    print(small, large)
     assert large < small + 50_000
     assert peak(["\n".join([line] * 4000)], "one text") < small + 1_000_000  # the text twice, and its lines
 
@@ -399,7 +398,9 @@ def test_files_one_after_the_other(tmp_path):
     names = ["b.txt", "a.jsonl", "c.txt.gz"]
     for name, content in zip(names, (b"b 1", b'{"text": "a 1"}', zipped(b"\xef\xbb\xbfc 1"))):
         (tmp_path / name).write_bytes(content)
-    files = [tmp_path / name for name in names]
+    (tmp_path / "empty.jsonl").write_bytes(b"\xef\xbb\xbf")
+    (tmp_path / "empty.gz").write_bytes(b"")
+    files = [tmp_path / name for name in ["empty.jsonl", *names, "empty.gz"]]
     assert sentences_of(build(read_texts(files), tmp_path)) == "b 1 / a 1 / c 1"
 
 

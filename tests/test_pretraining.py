@@ -21,7 +21,7 @@ from conftest import tiny_config
 from transformers_elmo import ElmoForPreTraining, ElmoModel, ElmoTokenizer
 from transformers_elmo.command import main
 from transformers_elmo.corpus import Corpus
-from transformers_elmo.pretraining import RECIPES, Recipe, Settings, hold_out, last_checkpoint, pretrain
+from transformers_elmo.pretrainer import RECIPES, Recipe, Settings, hold_out, last_checkpoint, pretrain
 from transformers_elmo.windows import Windows
 
 SIZES = {"lstm_dim": 12, "projection_dim": 8, "char_filters": [[1, 4], [2, 4]], "char_embedding_dim": 4}
@@ -372,7 +372,7 @@ def test_a_full_disk(corpus, tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise RuntimeError("PytorchStreamWriter failed writing file data/3: file write failed")
 
-    from transformers_elmo.pretraining import ElmoPretrainer
+    from transformers_elmo.pretrainer import ElmoPretrainer
 
     original = ElmoPretrainer._save_optimizer_and_scheduler
     monkeypatch.setattr(
@@ -399,13 +399,13 @@ class Look(TrainerCallback):
         seen.append(rows)
 
 corpus, folder, resume = Corpus(sys.argv[1]), sys.argv[2], len(sys.argv) > 3
-from transformers_elmo import pretraining
-original = pretraining.ElmoPretrainer.__init__
+from transformers_elmo import pretrainer
+original = pretrainer.ElmoPretrainer.__init__
 def remember(self, model, windows, *rest):
     global state_of
     state_of = windows
     original(self, model, windows, *rest)
-pretraining.ElmoPretrainer.__init__ = remember
+pretrainer.ElmoPretrainer.__init__ = remember
 trainer = run(corpus, folder, steps=6, resume=resume, callbacks=[Look()])
 torch.save({"weights": trainer.model.state_dict(), "seen": seen}, f"{folder}-{os.environ['RANK']}.pt")
 """

@@ -24,7 +24,8 @@ from .convert_scripts.releases import RELEASES, download_release, find_release
 from .convert_scripts.sources import Given
 from .corpus import Splitting
 from .embedding import LAYERS, embed, write_npz
-from .pretraining import RECIPES, SIZES, Recipe, Settings, Start, Texts, pretrain_from_texts
+from .pretrainer import RECIPES, Recipe, Settings
+from .pretraining import SIZES, Start, Texts, pretrain_from_texts
 
 
 class UserError(Exception):
@@ -168,12 +169,12 @@ def add_pretrain(verbs):
 
     group = verb.add_argument_group("training")
     group.add_argument("--recipe", choices=RECIPES, default="default", help="default: %(default)s; paper: bilm-tf's")
-    group.add_argument("--learning-rate", type=float)
-    group.add_argument("--dropout", type=float)
+    group.add_argument("--learning-rate", metavar="X", type=positive_number)
+    group.add_argument("--dropout", metavar="X", type=share)
     group.add_argument("--rows", metavar="N", type=positive, help="of text that a process reads at once")
     group.add_argument("--window", metavar="N", type=positive, help="words of a row in a step")
     group.add_argument("--negative-samples", metavar="N", type=positive)
-    group.add_argument("--epochs", metavar="X", type=float)
+    group.add_argument("--epochs", metavar="X", type=positive_number)
     group.add_argument("--steps", metavar="N", type=positive, help="instead of --epochs")
     group.add_argument("--gradient-accumulation", metavar="N", type=positive, default=1)
     group.add_argument("--bf16", action="store_true")
@@ -199,6 +200,20 @@ def positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
+def positive_number(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
+    return number
+
+
+def share(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 0 and below 1, got {text}")
     return number
 
 

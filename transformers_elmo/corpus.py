@@ -344,7 +344,7 @@ def read_lines(path: Path, errors: str, whole: bool = False) -> Iterator[tuple[i
 
 def read_json(path: Path, column: str, errors: str) -> Iterator[tuple[str, int]]:
     for number, line, read in read_lines(path, errors, whole=True):
-        if line.isspace():
+        if not line.strip():
             continue
         try:
             row = json.loads(line)
