@@ -111,8 +111,7 @@ def plain_loss(softmax, hidden: torch.Tensor, targets: torch.Tensor, drawn: tupl
 def train(loss_of, config: ElmoConfig, recipe: Recipe, folder: Path, rounds: int):
     torch.manual_seed(0)
     model = ElmoForPreTraining(config).train()
-    optimizer_class, options = OPTIMIZERS[recipe.optimizer]
-    optimizer = optimizer_class(model.parameters(), lr=recipe.learning_rate, **options)
+    optimizer = OPTIMIZERS[recipe.optimizer](model, recipe.learning_rate)
     watch, state, losses = Watch(read_windows(folder), rounds), None, []
     for batch in watch:
         loss, state = loss_of(model, batch, state)

@@ -35,8 +35,8 @@ SETTINGS_FILE, CURVES_FILE = "pretraining.json", "curves.png"
 class Recipe:
     """How the weights are moved. The defaults are those for a small machine; `RECIPES` has the paper's."""
 
-    optimizer: str = "adamw"
-    learning_rate: float = 4e-3
+    optimizer: str = "muon"
+    learning_rate: float = 1e-2
     schedule: str = "linear"  # down to zero at the last step
     warmup: float = 0.05  # share of the steps in which the rate rises
     max_norm: float = 1.0  # of all gradients together
@@ -53,9 +53,44 @@ RECIPES = {
     # bilm-tf's train_elmo.py: its loss is multiplied by the window's length, and it clips what comes of that.
     "paper": Recipe("adagrad", 0.2, "constant", 0.0, 10.0, 20.0, 0.1, 8192, 128, 20, 10.0),
 }
+
+
+class MuonAndAdamW(torch.optim.Optimizer):
+    """Muon (Jordan et al. 2024) for the matrices between hidden vectors, AdamW for what it is not made for: tables of
+    characters and words, convolutions, biases. To Trainer it is one optimizer with two groups of parameters."""
+
+    def __init__(self, model: nn.Module, lr: float):
+        tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)} | {id(model.softmax.weight)}
+        matrices = [p for p in model.parameters() if p.dim() == 2 and id(p) not in tables]
+        others = [p for p in model.parameters() if p.dim() != 2 or id(p) in tables]
+        self.parts = (
+            # Scaled so that a weight moves as far as it would with AdamW at the same rate.
+            torch.optim.Muon(matrices, lr, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(others, lr, betas=(0.9, 0.99), weight_decay=0.0, fused=True),
+        )
+        super().__init__([group for part in self.parts for group in part.param_groups], {})
+        self._share()
+
+    def _share(self):
+        """The parts work on the groups and the state that this optimizer saves and loads."""
+        for part, group in zip(self.parts, self.param_groups):
+            part.param_groups, part.state = [group], self.state
+
+    def load_state_dict(self, state_dict: dict):
+        super().load_state_dict(state_dict)
+        self._share()
+
+    def step(self, closure=None):
+        for part in self.parts:
+            part.step()
+
+
 OPTIMIZERS = {
-    "adamw": (torch.optim.AdamW, {"betas": (0.9, 0.99), "weight_decay": 0.0, "fused": True}),
-    "adagrad": (torch.optim.Adagrad, {"initial_accumulator_value": 1.0, "fused": True}),
+    "muon": MuonAndAdamW,
+    # bilm-tf's.
+    "adagrad": lambda model, lr: torch.optim.Adagrad(
+        model.parameters(), lr, initial_accumulator_value=1.0, fused=True
+    ),
 }
 
 
@@ -112,6 +147,7 @@ class ElmoPretrainer(Trainer):
         self, model: ElmoForPreTraining, windows: Windows, held_out: Windows | None, settings: Settings, steps: int
     ):
         recipe, several = settings.recipe, int(os.environ.get("WORLD_SIZE", 1)) > 1
+        cpu = settings.cpu or not torch.accelerator.is_available()
         arguments = TrainingArguments(
             settings.output,
             max_steps=steps,
@@ -122,7 +158,7 @@ class ElmoPretrainer(Trainer):
             gradient_accumulation_steps=settings.gradient_accumulation,
             per_device_train_batch_size=recipe.rows,
             bf16=settings.bf16,
-            use_cpu=settings.cpu,
+            use_cpu=cpu,
             seed=settings.seed,
             logging_steps=settings.log_every,
             logging_nan_inf_filter=False,
@@ -133,21 +169,25 @@ class ElmoPretrainer(Trainer):
             ignore_data_skip=True,  # the windows know where they are
             disable_tqdm=True,
             report_to=settings.report_to,
-            ddp_backend="gloo" if several and (settings.cpu or not torch.cuda.is_available()) else None,
+            ddp_backend="gloo" if several and cpu else None,
             ddp_find_unused_parameters=True,  # the mix is not trained
         )
-        optimizer, options = OPTIMIZERS[recipe.optimizer]
         super().__init__(
             model=model,
             args=arguments,
             train_dataset=windows,
             eval_dataset=held_out,
             processing_class=windows.tokenizer,
-            optimizer_cls_and_kwargs=(optimizer, {**options, "lr": recipe.learning_rate}),
         )
         self.windows, self.held_out, self.settings = windows, held_out, settings
         self.lstm_state: BiLMState | None = None
         self.words_of_a_step = recipe.rows * recipe.window * settings.gradient_accumulation * arguments.world_size
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        if self.optimizer is None:
+            recipe = self.settings.recipe
+            self.optimizer = OPTIMIZERS[recipe.optimizer](self.model, recipe.learning_rate)
+        return self.optimizer
 
     def get_train_dataloader(self) -> torch.utils.data.DataLoader:
         # Without accelerate's wrapper, which would read a batch ahead of what the state tells; with a generator, as it
