@@ -43,7 +43,7 @@ class Recipe:
     loss_scale: float = 1.0  # what the loss is multiplied by before its gradient is taken
     dropout: float = 0.0
     negative_samples: int = 2048
-    rows: int = 64  # of text that a process reads at once
+    rows: int = 128  # of text that a process reads at once
     window: int = 20  # words of each row in a step, through which gradients flow
     epochs: float = 1.0
 

@@ -136,7 +136,7 @@ def main_process_first(cpu: bool) -> Iterator[None]:
         return
     from accelerate import PartialState
 
-    with PartialState(cpu=cpu or not torch.cuda.is_available()).main_process_first():
+    with PartialState(cpu=cpu or not torch.accelerator.is_available()).main_process_first():
         yield
 
 
