@@ -10,8 +10,11 @@ H LSTM cells and P outputs of one direction; L layers.
 """
 
 import math
+import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -247,8 +250,134 @@ def tanh_(x: torch.Tensor) -> torch.Tensor:
     return x.mul_(2).sigmoid_().mul_(2).sub_(1)
 
 
-class ProjectedLSTM(torch.autograd.Function):
-    """One direction of one layer over packed words, with its gradient written out.
+def halves(items: tuple) -> tuple[tuple, tuple]:
+    return items[: len(items) // 2], items[len(items) // 2 :]
+
+
+def side_by_side(function, forward: tuple, backward: tuple, device: torch.device) -> tuple:
+    """What a function gives for the arguments of each direction.
+
+    On a CPU each has a thread of its own and half of the cores: a step is too little work for all of them.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or device.type != "cpu":
+        return function(*forward), function(*backward)
+    inference = torch.is_inference_mode_enabled()
+
+    def with_half(arguments):
+        torch.set_num_threads(threads // 2)  # of the thread that calls it
+        with torch.inference_mode(inference), torch.no_grad():
+            return function(*arguments)
+
+    other = direction_threads().submit(with_half, backward)
+    try:
+        return with_half(forward), other.result()
+    finally:
+        torch.set_num_threads(threads)
+
+
+@cache
+def direction_threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(thread_name_prefix="elmo")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=direction_threads.cache_clear)  # a forked process has none of the threads
+
+
+def read_words(x, input_weight, recurrent_weight, bias, projection, h0, c0, steps, cell_clip, output_clip, keep):
+    """One direction: x (N, P), h0 (B, P), c0 (B, H) -> outputs (N, P), h, c; for a gradient gates (N, 4H), c (N, H)"""
+    cells = c0.shape[1]
+    outputs = x.new_empty(len(x), h0.shape[1])  # (N, P)
+    kept_cells = x.new_empty(len(x), cells) if keep else None  # (N, H)
+    h, c = h0.clone(), c0.clone()  # (B, P), (B, H)
+    gate_rows = len(x) if keep else GATE_BYTES // (4 * cells * x.element_size())
+    gates, first, start = None, 0, 0
+    for step, rows in enumerate(steps):
+        if gates is None or start + rows > first + len(gates):
+            # The input's half of the gates, for as many steps at once as memory allows.
+            first, last = start, start
+            for later in steps[step:]:
+                if last > first and last + later > first + gate_rows:
+                    break
+                last += later
+            gates = torch.addmm(bias, x[first:last], input_weight)  # (n, 4H)
+        gate = gates[start - first : start - first + rows]
+        add_product(gate, h[:rows], recurrent_weight)
+        gate[:, : 3 * cells].sigmoid_()
+        tanh_(gate[:, 3 * cells :])
+        i, f, o, j = gate.split(cells, 1)
+        c_now = c[:rows].mul_(f).addcmul_(i, j)
+        if cell_clip is not None:
+            c_now.clamp_(-cell_clip, cell_clip)
+        out = tanh_(c_now.clone()).mul_(o)
+        if projection is not None:
+            out = add_product(out.new_zeros(rows, outputs.shape[1]), out, projection)
+            if output_clip is not None:
+                out.clamp_(-output_clip, output_clip)
+        h[:rows] = out
+        outputs[start : start + rows] = out
+        if keep:
+            kept_cells[start : start + rows] = c_now
+        start += rows
+    return outputs, h, c, gates if keep else None, kept_cells
+
+
+def gradients_of_reading(given, kept, wanted, needs, steps, cell_clip, output_clip):
+    """One direction: the gradients of what `read_words` was given, by those of its outputs, h and c"""
+    x, input_weight, recurrent_weight, _, projection, h0, c0 = given
+    outputs, gates, kept_cells = kept
+    d_outputs, d_h, d_c = [gradient.clone() for gradient in wanted]  # (N, P), (B, P), (B, H)
+    cells = c0.shape[1]
+    d_gates = torch.empty_like(gates) if gates is not None else x.new_empty(0, 4 * cells)  # (N, 4H)
+    hidden = torch.empty_like(kept_cells)  # (N, H) o * tanh(c), before the projection
+    end = len(x)
+    for step in reversed(range(len(steps))):
+        rows = steps[step]
+        now = slice(end - rows, end)
+        c_before = c0[:rows]
+        if step > 0:
+            before = end - rows - steps[step - 1]
+            c_before = kept_cells[before : before + rows]
+        i, f, o, j = gates[now].split(cells, 1)
+        d_out = d_outputs[now].add_(d_h[:rows])
+        tanh_c = tanh_(kept_cells[now].clone())
+        torch.mul(o, tanh_c, out=hidden[now])
+        d_hidden = d_out
+        if projection is not None:
+            if output_clip is not None:
+                d_out.mul_(outputs[now].abs() < output_clip)
+            d_hidden = d_out @ projection.t()
+        d_gate = d_gates[now]
+        d_i, d_f, d_o, d_j = d_gate.split(cells, 1)
+        sigmoid_backward(torch.mul(d_hidden, tanh_c, out=d_o), o, grad_input=d_o)
+        d_cell = d_c[:rows].add_(tanh_backward(d_hidden * o, tanh_c))
+        if cell_clip is not None:
+            d_cell.mul_(kept_cells[now].abs() < cell_clip)
+        sigmoid_backward(torch.mul(d_cell, j, out=d_i), i, grad_input=d_i)
+        sigmoid_backward(torch.mul(d_cell, c_before, out=d_f), f, grad_input=d_f)
+        tanh_backward(torch.mul(d_cell, i, out=d_j), j, grad_input=d_j)
+        d_cell.mul_(f)
+        torch.mm(d_gate, recurrent_weight.t(), out=d_h[:rows])
+        end -= rows
+
+    d_x = d_gates @ input_weight.t() if needs[0] else None
+    d_input_weight = x.t() @ d_gates if needs[1] else None
+    d_recurrent_weight = None
+    if needs[2]:
+        h_before, start = [h0[:rows] for rows in steps[:1]], 0
+        for rows, later in zip(steps, steps[1:]):
+            h_before.append(outputs[start : start + later])
+            start += rows
+        h_before = torch.cat(h_before) if h_before else x.new_empty(0, h0.shape[1])  # (N, P)
+        d_recurrent_weight = h_before.t() @ d_gates
+    d_bias = d_gates.sum(0) if needs[3] else None
+    d_projection = hidden.t() @ d_outputs if needs[4] else None
+    return d_x, d_input_weight, d_recurrent_weight, d_bias, d_projection, d_h, d_c
+
+
+class ProjectedLSTMs(torch.autograd.Function):
+    """The two directions of one layer, each over its packed words, with their gradient written out.
 
     i, f, o = sigmoid(x W + h R + b), j = tanh(x W + h R + b)
     c = clip(f * c + i * j)           the clipped cell is carried
@@ -259,98 +388,22 @@ class ProjectedLSTM(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, x, input_weight, recurrent_weight, bias, projection, h0, c0, steps, cell_clip, output_clip, keep):
-        cells = c0.shape[1]
-        outputs = x.new_empty(len(x), h0.shape[1])  # (N, P)
-        kept_cells = x.new_empty(len(x), cells) if keep else None  # (N, H)
-        h, c = h0.clone(), c0.clone()  # (B, P), (B, H)
-        gate_rows = len(x) if keep else GATE_BYTES // (4 * cells * x.element_size())
-        gates, first, start = None, 0, 0
-        for step, rows in enumerate(steps):
-            if gates is None or start + rows > first + len(gates):
-                # The input's half of the gates, for as many steps at once as memory allows.
-                first, last = start, start
-                for later in steps[step:]:
-                    if last > first and last + later > first + gate_rows:
-                        break
-                    last += later
-                gates = torch.addmm(bias, x[first:last], input_weight)  # (n, 4H)
-            gate = gates[start - first : start - first + rows]
-            add_product(gate, h[:rows], recurrent_weight)
-            gate[:, : 3 * cells].sigmoid_()
-            tanh_(gate[:, 3 * cells :])
-            i, f, o, j = gate.split(cells, 1)
-            c_now = c[:rows].mul_(f).addcmul_(i, j)
-            if cell_clip is not None:
-                c_now.clamp_(-cell_clip, cell_clip)
-            out = tanh_(c_now.clone()).mul_(o)
-            if projection is not None:
-                out = add_product(out.new_zeros(rows, outputs.shape[1]), out, projection)
-                if output_clip is not None:
-                    out.clamp_(-output_clip, output_clip)
-            h[:rows] = out
-            outputs[start : start + rows] = out
-            if keep:
-                kept_cells[start : start + rows] = c_now
-            start += rows
+    def forward(ctx, steps, cell_clip, output_clip, keep, *given):
+        """Of each direction x, W, R, b, V, h0, c0 -> of each outputs, h, c"""
+        options = steps, cell_clip, output_clip
+        found = side_by_side(read_words, *[(*one, *options, keep) for one in halves(given)], given[0].device)
         if keep:
-            ctx.save_for_backward(x, input_weight, recurrent_weight, projection, h0, c0, gates, kept_cells, outputs)
-            ctx.steps, ctx.cell_clip, ctx.output_clip = steps, cell_clip, output_clip
-        return outputs, h, c
+            ctx.save_for_backward(*given, *[part for outputs, _, _, *kept in found for part in (outputs, *kept)])
+            ctx.options = options
+        return *found[0][:3], *found[1][:3]
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, d_outputs, d_h, d_c):
-        x, input_weight, recurrent_weight, projection, h0, c0, gates, kept_cells, outputs = ctx.saved_tensors
-        cells = c0.shape[1]
-        d_gates = torch.empty_like(gates) if gates is not None else x.new_empty(0, 4 * cells)  # (N, 4H)
-        hidden = torch.empty_like(kept_cells)  # (N, H) o * tanh(c), before the projection
-        d_outputs = d_outputs.clone()  # (N, P)
-        d_h, d_c = d_h.clone(), d_c.clone()  # (B, P), (B, H) what the steps after this one and the end state ask for
-        end = len(x)
-        for step in reversed(range(len(ctx.steps))):
-            rows = ctx.steps[step]
-            now = slice(end - rows, end)
-            c_before = c0[:rows]
-            if step > 0:
-                before = end - rows - ctx.steps[step - 1]
-                c_before = kept_cells[before : before + rows]
-            i, f, o, j = gates[now].split(cells, 1)
-            d_out = d_outputs[now].add_(d_h[:rows])
-            tanh_c = tanh_(kept_cells[now].clone())
-            torch.mul(o, tanh_c, out=hidden[now])
-            d_hidden = d_out
-            if projection is not None:
-                if ctx.output_clip is not None:
-                    d_out.mul_(outputs[now].abs() < ctx.output_clip)
-                d_hidden = d_out @ projection.t()
-            d_gate = d_gates[now]
-            d_i, d_f, d_o, d_j = d_gate.split(cells, 1)
-            sigmoid_backward(torch.mul(d_hidden, tanh_c, out=d_o), o, grad_input=d_o)
-            d_cell = d_c[:rows].add_(tanh_backward(d_hidden * o, tanh_c))
-            if ctx.cell_clip is not None:
-                d_cell.mul_(kept_cells[now].abs() < ctx.cell_clip)
-            sigmoid_backward(torch.mul(d_cell, j, out=d_i), i, grad_input=d_i)
-            sigmoid_backward(torch.mul(d_cell, c_before, out=d_f), f, grad_input=d_f)
-            tanh_backward(torch.mul(d_cell, i, out=d_j), j, grad_input=d_j)
-            d_cell.mul_(f)
-            torch.mm(d_gate, recurrent_weight.t(), out=d_h[:rows])
-            end -= rows
-
-        needs = ctx.needs_input_grad
-        d_x = d_gates @ input_weight.t() if needs[0] else None
-        d_input_weight = x.t() @ d_gates if needs[1] else None
-        d_recurrent_weight = None
-        if needs[2]:
-            h_before, start = [h0[:rows] for rows in ctx.steps[:1]], 0
-            for rows, later in zip(ctx.steps, ctx.steps[1:]):
-                h_before.append(outputs[start : start + later])
-                start += rows
-            h_before = torch.cat(h_before) if h_before else x.new_empty(0, h0.shape[1])  # (N, P)
-            d_recurrent_weight = h_before.t() @ d_gates
-        d_bias = d_gates.sum(0) if needs[3] else None
-        d_projection = hidden.t() @ d_outputs if needs[4] else None
-        return d_x, d_input_weight, d_recurrent_weight, d_bias, d_projection, d_h, d_c, None, None, None, None
+    def backward(ctx, *wanted):
+        saved, needs = ctx.saved_tensors, ctx.needs_input_grad[4:]
+        parts = zip(*map(halves, (saved[: len(needs)], saved[len(needs) :], wanted, needs)))
+        found = side_by_side(gradients_of_reading, *[(*part, *ctx.options) for part in parts], saved[0].device)
+        return None, None, None, None, *found[0], *found[1]
 
 
 class ElmoLSTM(nn.Module):
@@ -368,21 +421,17 @@ class ElmoLSTM(nn.Module):
         self.bias = nn.Parameter(torch.empty(4 * cells))
         self.projection_weight = nn.Parameter(torch.empty(cells, size)) if config.projection_dim is not None else None
         self.forget_bias = config.forget_bias
-        self.cell_clip, self.output_clip = config.cell_clip, config.projection_clip
 
-    @torch.compiler.disable  # a loop whose length changes with every batch
-    def forward(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor, steps: list[int]):
-        """x (N, P) packed, h (B, P) and c (B, H) from the longest sentence on -> outputs (N, P), last h and c"""
+    def forward(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> list[torch.Tensor | None]:
+        """What is computed with, in the precision it is computed in: x, W, R, b, V, h, c"""
         weights = [self.input_weight, self.recurrent_weight, self.bias, self.projection_weight]
         device = x.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.bias.dtype
-        x, h, c, *weights = [None if w is None else w.to(dtype) for w in (x, h, c, *weights)]
+        x, *weights, h, c = [None if w is None else w.to(dtype) for w in (x, *weights, h, c)]
         cells = c.shape[1]
         # TensorFlow adds the forget bias at run time, so that the weights do not hold it.
         weights[2] = weights[2] + self.forget_bias * (torch.arange(4 * cells, device=x.device) // cells == 1).to(dtype)
-        keep = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, h, c, *weights))
-        with torch.autocast(device, enabled=False):
-            return ProjectedLSTM.apply(x, *weights, h, c, steps, self.cell_clip, self.output_clip, keep)
+        return [x, *weights, h, c]
 
 
 class ElmoLayer(GradientCheckpointingLayer):
@@ -394,19 +443,29 @@ class ElmoLayer(GradientCheckpointingLayer):
         self.backward_lstm = ElmoLSTM(config)
         self.residual = config.use_skip_connections and index > 0
         self.dropout = config.dropout
+        self.clips = config.cell_clip, config.projection_clip
 
     def forward(self, forward_x, backward_x, h, c, steps: list[int]):
         """forward_x, backward_x (N, P), each in its order of reading; h (2, B, P), c (2, B, H) -> the same four"""
-        outputs, last_h, last_c = [], [], []
-        for lstm, x, h_0, c_0 in zip((self.forward_lstm, self.backward_lstm), (forward_x, backward_x), h, c):
-            # A frozen biLM gives the same vectors in training: dropout belongs to its own training.
-            x = F.dropout(x, self.dropout, self.training and lstm.bias.requires_grad)
-            output, h_n, c_n = lstm(x, h_0, c_0, steps)
-            # The residual is added to what the layer gives out, not to what recurs.
-            outputs.append(output + x if self.residual else output)
-            last_h.append(h_n)
-            last_c.append(c_n)
-        return outputs[0], outputs[1], torch.stack(last_h), torch.stack(last_c)
+        lstms = self.forward_lstm, self.backward_lstm
+        # A frozen biLM gives the same vectors in training: dropout belongs to its own training.
+        x = [
+            F.dropout(each, self.dropout, self.training and lstm.bias.requires_grad)
+            for lstm, each in zip(lstms, (forward_x, backward_x))
+        ]
+        given = [tensor for lstm, *each in zip(lstms, x, h, c) for tensor in lstm(*each)]
+        outputs, last_h, last_c = self.read(given, steps)
+        if self.residual:  # added to what the layer gives out, not to what recurs
+            outputs = [output + each for output, each in zip(outputs, x)]
+        return *outputs, torch.stack(last_h), torch.stack(last_c)
+
+    @torch.compiler.disable  # a loop whose length changes with every batch
+    def read(self, given: list[torch.Tensor | None], steps: list[int]):
+        """Of both directions what its LSTM gives -> outputs (N, P), last h (B, P), last c (B, H), two of each"""
+        keep = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in given)
+        with torch.autocast(given[0].device.type, enabled=False):
+            forward, backward = halves(ProjectedLSTMs.apply(steps, *self.clips, keep, *given))
+        return zip(forward, backward)
 
 
 class ElmoBiLM(nn.Module):
@@ -484,7 +543,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
     config: ElmoConfig
     base_model_prefix = "elmo"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["ElmoTokenEncoder", "ElmoLSTM"]
+    _no_split_modules = ["ElmoTokenEncoder", "ElmoLayer"]
     _keys_to_ignore_on_load_unexpected = [r"^softmax\."]  # a language model's, where it is not asked for
     trains_bilm = False  # heads leave the biLM as it is, unless the configuration says otherwise
 

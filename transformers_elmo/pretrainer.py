@@ -88,9 +88,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
 OPTIMIZERS = {
     "muon": MuonAndAdamW,
     # bilm-tf's.
-    "adagrad": lambda model, lr: torch.optim.Adagrad(
-        model.parameters(), lr, initial_accumulator_value=1.0, fused=True
-    ),
+    "adagrad": lambda model, lr: torch.optim.Adagrad(model.parameters(), lr, initial_accumulator_value=1.0, fused=True),
 }
 
 
