@@ -437,44 +437,52 @@ TWO_PROCESSES = """
 import os, sys
 import torch
 from transformers import TrainerCallback
-from test_pretraining import Corpus, run
-
-seen = []
+from test_pretraining import Corpus, StopAt, run
 
 class Look(TrainerCallback):
-    def on_step_end(self, args, state, control, model=None, **kwargs):
-        rows = [direction.sentence.tolist() for direction in state_of.directions]
-        seen.append(rows)
+    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
+        self.windows, self.seen = train_dataloader.dataset, []
 
-corpus, folder, resume = Corpus(sys.argv[1]), sys.argv[2], len(sys.argv) > 3
-from transformers_elmo import pretrainer
-original = pretrainer.ElmoPretrainer.__init__
-def remember(self, model, windows, *rest):
-    global state_of
-    state_of = windows
-    original(self, model, windows, *rest)
-pretrainer.ElmoPretrainer.__init__ = remember
-trainer = run(corpus, folder, steps=6, resume=resume, callbacks=[Look()])
-torch.save({"weights": trainer.model.state_dict(), "seen": seen}, f"{folder}-{os.environ['RANK']}.pt")
+    def on_step_end(self, args, state, control, **kwargs):
+        self.seen.append([direction.sentence.tolist() for direction in self.windows.directions])
+
+corpus, folder, how, rank = *sys.argv[1:], os.environ["RANK"]
+callbacks = [look := Look()]
+if how == "stopped" and rank == "1":  # one of them is asked, and all stop
+    callbacks.append(StopAt(3))
+trainer = run(Corpus(corpus), folder, steps=6, resume=how == "resumed", callbacks=callbacks)
+found = {"weights": trainer.model.state_dict(), "seen": look.seen, "stopped": trainer.stopped}
+torch.save(found, f"{folder}-{rank}.pt")
 """
 
 
 def test_two_processes(corpus, tmp_path):
-    """Each sees other sentences, and both come to the same weights."""
+    """Each sees other sentences, and both come to the same weights, stopped and resumed or not."""
     script = write(tmp_path / "script.py", TWO_PROCESSES)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master-port", "0"]
-    launch += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
-    folder = tmp_path / "out"
-    subprocess.run([*launch, str(script), str(corpus.folder), str(folder)], check=True, env=environment)
-    one, two = [torch.load(f"{folder}-{rank}.pt", weights_only=True) for rank in range(2)]
+    launch += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", str(script), str(corpus.folder)]
+
+    def train(name: str, how: str) -> list[dict]:
+        subprocess.run([*launch, str(tmp_path / name), how], check=True, env=environment)
+        return [torch.load(tmp_path / f"{name}-{rank}.pt", weights_only=True) for rank in range(2)]
+
+    one, two = train("whole", "whole")
     for name, weight in one["weights"].items():
         assert torch.equal(weight, two["weights"][name]), name
-    assert one["seen"] != two["seen"]
+    assert one["seen"] != two["seen"] and len(one["seen"]) == 6
     for ours, theirs in zip(one["seen"], two["seen"]):
         for rows, others in zip(ours, theirs):
             assert not (set(rows) & set(others)) - {-1}
-    assert {path.name for path in (folder / "checkpoint-6").glob("reading-*")} == {"reading-0.pt", "reading-1.pt"}
+    assert {path.name for path in (tmp_path / "whole/checkpoint-6").glob("reading-*")} == {
+        "reading-0.pt",
+        "reading-1.pt",
+    }
+
+    assert all(process["stopped"] for process in train("parts", "stopped"))
+    resumed = train("parts", "resumed")
+    assert_same_bits(tmp_path / "whole", tmp_path / "parts")
+    assert [process["seen"] for process in resumed] == [one["seen"][3:], two["seen"][3:]]
 
 
 @pytest.mark.slow

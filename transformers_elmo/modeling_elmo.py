@@ -15,6 +15,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -366,7 +367,7 @@ def gradients_of_reading(given, kept, wanted, needs, steps, cell_clip, output_cl
     d_recurrent_weight = None
     if needs[2]:
         h_before, start = [h0[:rows] for rows in steps[:1]], 0
-        for rows, later in zip(steps, steps[1:]):
+        for rows, later in pairwise(steps):
             h_before.append(outputs[start : start + later])
             start += rows
         h_before = torch.cat(h_before) if h_before else x.new_empty(0, h0.shape[1])  # (N, P)

@@ -246,9 +246,9 @@ class ElmoPretrainer(Trainer):
     def _load_rng_state(self, checkpoint: str | None):
         super()._load_rng_state(checkpoint)
         if checkpoint is not None:
-            reading = torch.load(self._reading_file(checkpoint), map_location=self.args.device, weights_only=True)
+            reading = torch.load(self._reading_file(checkpoint), map_location="cpu", weights_only=True)
             self.windows.load_state_dict(reading["windows"])
-            self.lstm_state = reading["lstm"]
+            self.lstm_state = tuple(part.to(self.args.device) for part in reading["lstm"])
 
     def _save_checkpoint(self, model: nn.Module, trial):
         try:
