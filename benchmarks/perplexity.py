@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from huggingface_hub.constants import HF_HOME
 from transformers.utils import logging
 
 from kneser_ney import KneserNey
@@ -55,7 +56,7 @@ def main():
     parser.add_argument("checkpoint", nargs="?", default=DEFAULT_CHECKPOINT)
     parser.add_argument("--train", nargs="+", help="what the 5-gram learns from; none: no 5-gram")
     parser.add_argument("--held-out", nargs="+", required=True)
-    parser.add_argument("--cache", type=Path, default=Path("/tmp/elmo-text"))
+    parser.add_argument("--cache", type=Path, default=Path(HF_HOME) / "elmo" / "text", help="as of elmo pretrain")
     arguments = parser.parse_args()
     logging.set_verbosity_error()
     tokenizer = ElmoTokenizer.from_pretrained(arguments.checkpoint)
