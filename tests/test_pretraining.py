@@ -22,7 +22,16 @@ from conftest import tiny_config
 from transformers_elmo import ElmoForPreTraining, ElmoModel, ElmoTokenizer
 from transformers_elmo.command import main
 from transformers_elmo.corpus import Corpus
-from transformers_elmo.pretrainer import RECIPES, MuonAndAdamW, Recipe, Settings, hold_out, last_checkpoint, pretrain
+from transformers_elmo.pretrainer import (
+    RECIPES,
+    MuonAndAdamW,
+    Recipe,
+    Settings,
+    StopWhenAsked,
+    hold_out,
+    last_checkpoint,
+    pretrain,
+)
 from transformers_elmo.windows import Windows
 
 SIZES = {"lstm_dim": 12, "projection_dim": 8, "char_filters": [[1, 4], [2, 4]], "char_embedding_dim": 4}
@@ -105,6 +114,7 @@ class StopAt(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == self.step:
             os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)  # torchrun's, at the same time
 
 
 def test_text_to_a_checkpoint(command, tmp_path, capsys):
@@ -145,6 +155,13 @@ def test_stopped_and_resumed_is_not_stopped(corpus, tmp_path, options):
     assert torch.equal(whole.lstm_state[1], again.lstm_state[1])
     assert losses_of(whole)[-3:] == losses_of(again)[-3:]
     assert whole.state.epoch == again.state.epoch
+
+
+def test_asked_twice_it_stops_at_once(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(StopWhenAsked, "TOGETHER", -1.0)
+    with pytest.raises(KeyboardInterrupt):
+        run(corpus, tmp_path, callbacks=[StopAt(5)])
+    assert last_checkpoint(tmp_path).name == "checkpoint-4"
 
 
 def test_resumed_across_epochs(corpus, tmp_path):

@@ -322,10 +322,16 @@ class Progress(TrainerCallback):
 
 
 class StopWhenAsked(TrainerCallback):
-    """Ctrl-C, or a signal that ends programs, saves a checkpoint after the step and stops; the second one stops."""
+    """Ctrl-C, or a signal that ends programs, saves a checkpoint after the step and stops; a later one stops at once.
+
+    torchrun passes a Ctrl-C on to processes that have it from the terminal already: what comes with the first one is
+    not a second one.
+    """
+
+    TOGETHER = 2.0  # seconds
 
     def __init__(self):
-        self.asked = False
+        self.asked, self.asked_at = False, 0.0
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -334,9 +340,11 @@ class StopWhenAsked(TrainerCallback):
             return
 
         def ask(number, _):
-            if self.asked:
+            if self.asked and time.monotonic() - self.asked_at > self.TOGETHER:
                 raise KeyboardInterrupt
-            self.asked = True
+            if self.asked:
+                return
+            self.asked, self.asked_at = True, time.monotonic()
             print("\nstopping after this step; once more to stop at once", file=sys.stderr, flush=True)
 
         before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -376,7 +384,7 @@ def draw_curves(history: list[dict], path: Path):
     figure = Figure(figsize=(8, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     for axes, names, title in (
-        (left, {"loss": "training", "eval_loss": "held out"}, "loss"),
+        (left, {"loss": "training, among samples", "eval_loss": "held out, exact"}, "loss"),
         (right, {"eval_forward_perplexity": "forward", "eval_backward_perplexity": "backward"}, "held-out perplexity"),
     ):
         for name, label in names.items():
