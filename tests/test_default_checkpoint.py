@@ -68,7 +68,7 @@ def test_the_demo(monkeypatch, capfd):
 
 
 def test_held_out_perplexity(opened, shared_folder):
-    """A slice of novels that it has not read; the 5-gram of the same vocabulary has 99.9 on all of them."""
+    """A slice of novels that it has not read. On all of them it has 68.2, the 5-gram of the same vocabulary 99.9."""
     from transformers_elmo.corpus import SentenceSplitter, Splitting, find_files, read_texts
 
     model, tokenizer = opened
@@ -77,4 +77,4 @@ def test_held_out_perplexity(opened, shared_folder):
     tokens, ends = next(splitter.split_all(read_texts([path])))
     words = np.array(list(splitter.numbers))[tokens]
     sentences = [list(part) for part in np.split(words, ends[:-1])][::40]
-    assert model.perplexity(sentences, tokenizer).both < 120
+    assert model.perplexity(sentences, tokenizer).both < 75
