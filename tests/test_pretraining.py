@@ -509,7 +509,7 @@ def test_wikitext(shared_folder, tmp_path, capsys):
     if not text.is_file():
         pytest.skip(f"no text {text}")
     command = ["pretrain", str(text), "--words", "--leave-out", "<unk>", "--cache", str(tmp_path / "cache")]
-    command += ["--steps", "60", "--rows", "32", "--eval-every", "20", "--save-every", "20", "--cpu"]
+    command += ["--steps", "80", "--rows", "32", "--eval-every", "20", "--save-every", "20", "--cpu"]
     assert main([*command, "-o", str(tmp_path / "whole")]) == 0
     assert "<unk>" not in ElmoTokenizer.from_pretrained(tmp_path / "whole").get_vocab()
     history = json.loads((last_checkpoint(tmp_path / "whole") / "trainer_state.json").read_text())["log_history"]
