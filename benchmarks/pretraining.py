@@ -8,16 +8,17 @@ Adagrad, as in the paper's recipe. Each line is measured in a process of its own
 windows: each of them several times over after a step that warms up, and the fastest time of each counts. A token is one
 that is read in both directions. Making the windows is not measured.
 
-- ours: the step of `elmo pretrain` without its bookkeeping
+- ours: the step of `elmo pretrain` without its bookkeeping, and the same with `--bf16`
 - plain autograd: the same weights, samples and losses (which must be equal, step by step), written step by step and
-  with every token spelled out, whether it was there before or not
+  with every token spelled out, whether it was there before or not; and with the freed memory kept, as `elmo pretrain`
+  and our other lines do
 - bilm-tf: its training loop on TensorFlow
 - matrix products: those that our step cannot do without, as `torch.mm` into memory that is there. Those of the
   convolutions count once: their gradient flows through one place for each word and filter.
 
 AllenNLP has no training of language models: below are forward and backward passes through the whole biLM, all of it
-trained, over sentences of 15 to 25 words. The peers are those of tests/test_peers.py; a line is left out where its
-variable is not set. Linux only.
+trained, over sentences of 15 to 25 words. The peers are those of tests/test_peers.py and compute in single precision; a
+line is left out where its variable is not set. Linux only.
 """
 
 import argparse
@@ -42,12 +43,13 @@ from transformers_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTok
 from transformers_elmo.convert_scripts.export import bilm_options, export_bilm
 from transformers_elmo.corpus import Corpus
 from transformers_elmo.modeling_elmo import distinct_rows, log_uniform, log_uniform_sample
-from transformers_elmo.pretrainer import OPTIMIZERS, RECIPES, Recipe
+from transformers_elmo.pretrainer import OPTIMIZERS, RECIPES, Recipe, keep_freed_memory
 from transformers_elmo.pretraining import SIZES
 from transformers_elmo.windows import Windows
 
 PEERS = Path(__file__).parents[2] / "shared" / "peers"  # what AllenNLP needs to be imported
-TOLERANCE, LATER_TOLERANCE = 1e-5, 1e-3  # relative, of the first step's loss and of later ones: rounding grows
+# Relative, of the first step's loss and of later ones: rounding grows, and training at bf16's soon goes its own way.
+TOLERANCES, BF16_TOLERANCES = (1e-5, 1e-3), (1e-2, np.inf)
 
 
 def ours(model: ElmoForPreTraining, batch: dict, state):
@@ -108,13 +110,14 @@ def plain_loss(softmax, hidden: torch.Tensor, targets: torch.Tensor, drawn: tupl
     return F.cross_entropy(torch.cat([true[:, None], scores], 1), torch.zeros_like(targets))
 
 
-def train(loss_of, config: ElmoConfig, recipe: Recipe, folder: Path, rounds: int):
+def train(loss_of, config: ElmoConfig, recipe: Recipe, folder: Path, rounds: int, bf16: bool):
     torch.manual_seed(0)
     model = ElmoForPreTraining(config).train()
     optimizer = OPTIMIZERS[recipe.optimizer](model, recipe.learning_rate)
     watch, state, losses = Watch(read_windows(folder), rounds), None, []
     for batch in watch:
-        loss, state = loss_of(model, batch, state)
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            loss, state = loss_of(model, batch, state)
         (loss * recipe.loss_scale).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.max_norm)
         optimizer.step()
@@ -175,7 +178,7 @@ def products(config: ElmoConfig, recipe: Recipe, folder: Path, rounds: int):
     watch.report()
 
 
-def read_sentences(config: ElmoConfig, folder: Path, rounds: int):
+def read_sentences(config: ElmoConfig, folder: Path, rounds: int, bf16: bool):
     model, tokenizer = bilm(config).train(), ElmoTokenizer()
     batches = [
         tokenizer(batch, is_split_into_words=True, padding=True, return_tensors="pt")
@@ -183,7 +186,9 @@ def read_sentences(config: ElmoConfig, folder: Path, rounds: int):
     ]
     watch, losses = Watch(batches, rounds), []
     for batch in watch:
-        loss = sum(layer.square().mean() for layer in model(**batch, output_hidden_states=True).hidden_states)
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            layers = model(**batch, output_hidden_states=True).hidden_states
+        loss = sum(layer.float().square().mean() for layer in layers)
         loss.backward()
         model.zero_grad()
         losses.append(loss.item())
@@ -241,8 +246,9 @@ class Table:
         self.number, self.first = number, None
         print(f"\n{title:<44}{unit:>10}{'of ours':>9}{'memory before':>15}{'peak':>9}{'of the steps':>14}")
 
-    def line(self, title: str, name: str):
-        self.show(title, [sys.executable, __file__, *sys.argv[1:], "--line", name, str(self.folder)], self.variables)
+    def line(self, title: str, name: str, *options: str):
+        command = [sys.executable, __file__, *sys.argv[1:], "--line", name, str(self.folder), *options]
+        self.show(title, command, self.variables, BF16_TOLERANCES if "--bf16" in options else TOLERANCES)
 
     def peer(self, title: str, name: str, variable: str):
         if variable not in os.environ:
@@ -250,16 +256,17 @@ class Table:
             return
         script = Path(__file__).with_name("peer_pretraining.py")
         command = [os.environ[variable], str(script), name, str(self.folder), str(self.rounds)]
-        self.show(title, command, self.variables | {"PYTHONPATH": str(PEERS), "TF_CPP_MIN_LOG_LEVEL": "2"})
+        variables = self.variables | {"PYTHONPATH": str(PEERS), "TF_CPP_MIN_LOG_LEVEL": "2"}
+        self.show(title, command, variables, TOLERANCES)
 
-    def show(self, title: str, command: list[str], variables: dict[str, str]):
+    def show(self, title: str, command: list[str], variables: dict[str, str], tolerances: tuple[float, float]):
         done = subprocess.run(command, env=variables, capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"{title} failed:\n{done.stderr[-5000:]}")
         result = json.loads(done.stdout.splitlines()[-1])
         self.first = self.first or result
         for number, (loss, expected) in enumerate(zip(result["losses"], self.first["losses"])):
-            if abs(loss - expected) > (LATER_TOLERANCE if number else TOLERANCE) * abs(expected):
+            if abs(loss - expected) > tolerances[number > 0] * abs(expected):
                 sys.exit(f"{title} does not compute the same: its loss at step {number} is {loss}, ours {expected}.")
         speed, ratio = self.number / result["seconds"], self.first["seconds"] / result["seconds"]
         before, peak = result["before"] / 1e6, result["peak"] / 1e6
@@ -279,6 +286,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="over all windows")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--line", nargs=2, help=argparse.SUPPRESS)  # measure this one, in this folder
+    for option in ("--bf16", "--keep-memory"):  # in this way
+        parser.add_argument(option, action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.negatives >= arguments.vocabulary:
         parser.error("--negatives must be fewer than the words of the --vocabulary")
@@ -295,12 +304,14 @@ def main():
     )
     if arguments.line:
         name, folder = arguments.line[0], Path(arguments.line[1])
+        if name != "plain" or arguments.keep_memory:
+            keep_freed_memory()
         if name == "products":
             products(config, recipe, folder, arguments.rounds)
         elif name == "sentences":
-            read_sentences(config, folder, arguments.rounds)
+            read_sentences(config, folder, arguments.rounds, arguments.bf16)
         else:
-            train({"ours": ours, "plain": plain}[name], config, recipe, folder, arguments.rounds)
+            train({"ours": ours, "plain": plain}[name], config, recipe, folder, arguments.rounds, arguments.bf16)
         return
 
     with tempfile.TemporaryDirectory() as folder:
@@ -310,16 +321,19 @@ def main():
         print(
             f"{arguments.size} ({config.lstm_dim}/{config.output_dim}), {arguments.vocabulary:,} words, "
             f"{recipe.negative_samples:,} negatives, dropout {recipe.dropout}; {source}, {arguments.threads} threads, "
-            f"float32; best of {arguments.rounds} for each of {arguments.windows} windows"
+            f"float32 where not said; best of {arguments.rounds} for each of {arguments.windows} windows"
         )
         title = f"training, windows of {recipe.rows} x {recipe.window}"
         table.head(title, "tokens/s", arguments.windows * recipe.rows * recipe.window)
         table.line("ours", "ours")
+        table.line("ours, bf16", "ours", "--bf16")
         table.line("plain autograd", "plain")
+        table.line("plain autograd, freed memory kept", "plain", "--keep-memory")
         table.peer("bilm-tf", "bilm_tf", "ELMO_PEERS_TF")
         table.line("matrix products", "products")
         table.head(f"forward and backward, {recipe.rows} sentences", "words/s", words)
         table.line("ours", "sentences")
+        table.line("ours, bf16", "sentences", "--bf16")
         table.peer("AllenNLP", "allennlp", "ELMO_PEERS")
 
 

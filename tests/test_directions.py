@@ -9,9 +9,10 @@ import torch
 
 from conftest import random_batch, randomise, tiny_config
 from transformers_elmo import ElmoModel
-from transformers_elmo.modeling_elmo import direction_threads, side_by_side
+from transformers_elmo.modeling_elmo import FEW_ROWS, direction_threads, side_by_side
 
-CPU = torch.device("cpu")
+MANY = torch.device("cpu"), FEW_ROWS + 1
+LENGTHS = [7, 1, 5] * FEW_ROWS  # more sentences than are read one direction after the other
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ def made(**options) -> ElmoModel:
 def outputs_and_gradients(model: ElmoModel, threads: int) -> list[torch.Tensor]:
     torch.set_num_threads(threads)
     model.zero_grad()
-    outputs = model(**random_batch(model.config, [7, 1, 5]), output_state=True)
+    outputs = model(**random_batch(model.config, LENGTHS), output_state=True)
     (outputs.last_hidden_state.square().sum() + sum(part.sum() for part in outputs.state)).backward()
     assert torch.get_num_threads() == threads
     return [outputs.last_hidden_state.detach(), *(p.grad for p in model.parameters() if p.grad is not None)]
@@ -60,7 +61,7 @@ def test_one_direction_frozen():
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_without_gradients(mode):
-    model, batch = made(), random_batch(tiny_config(), [4, 6])
+    model, batch = made(), random_batch(tiny_config(), LENGTHS)
     with mode():
         torch.set_num_threads(1)
         expected = model(**batch).last_hidden_state
@@ -72,7 +73,7 @@ def test_without_gradients(mode):
 
 
 def test_many_callers_at_once():
-    model, batches = made(), [random_batch(tiny_config(), [3, 5], seed=seed) for seed in range(40)]
+    model, batches = made(), [random_batch(tiny_config(), LENGTHS, seed=seed) for seed in range(40)]
     with torch.no_grad():
         expected = [model(**batch).last_hidden_state for batch in batches]
 
@@ -95,19 +96,19 @@ def test_an_error_is_that_of_the_caller(wrong):
 
     torch.set_num_threads(4)
     with pytest.raises(MemoryError, match=wrong):
-        side_by_side(break_one, ("forward",), ("backward",), CPU)
+        side_by_side(break_one, ("forward",), ("backward",), *MANY)
     assert torch.get_num_threads() == 4
-    assert side_by_side(str.upper, ("forward",), ("backward",), CPU) == ("FORWARD", "BACKWARD")
+    assert side_by_side(str.upper, ("forward",), ("backward",), *MANY) == ("FORWARD", "BACKWARD")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
 @pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_a_forked_process_has_threads_of_its_own():
     torch.set_num_threads(2)
-    side_by_side(str.upper, ("a",), ("b",), CPU)
+    side_by_side(str.upper, ("a",), ("b",), *MANY)
     assert direction_threads.cache_info().currsize == 1
     child = os.fork()
     if not child:
         signal.alarm(20)  # ends it, should it wait for a thread that is not there
-        os._exit(0 if side_by_side(str.upper, ("a",), ("b",), CPU) == ("A", "B") else 1)
+        os._exit(0 if side_by_side(str.upper, ("a",), ("b",), *MANY) == ("A", "B") else 1)
     assert os.waitpid(child, 0)[1] == 0

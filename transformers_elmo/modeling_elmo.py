@@ -12,10 +12,10 @@ H LSTM cells and P outputs of one direction; L layers.
 import math
 import os
 import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -80,39 +80,43 @@ class ElmoHighway(nn.Module):
         return gate * F.relu(self.transform(x)) + (1 - gate) * x
 
 
-class LargestResponse(torch.autograd.Function):
-    """What a filter finds in a word at the place where it finds most, max_t sum_kd K_kd e_(t+k)d, and its gradient.
+class LargestResponses(torch.autograd.Function):
+    """What filters find in a word at the place where each finds most, max_t sum_kd K_kd e_(t+k)d, and its gradient.
 
     Only one place of each word and filter has a gradient, so that nothing is kept but where it is.
     """
 
     @staticmethod
-    def forward(ctx, embedded, kernel):
-        """embedded (u, W, D), kernel (F, D, width) -> (u, F)"""
-        windows = embedded.unfold(1, kernel.shape[2], 1).flatten(2)  # (u, t, D * width)
-        responses = windows.flatten(0, 1) @ kernel.flatten(1).t()
-        largest, places = responses.view(*windows.shape[:2], len(kernel)).max(1)  # (u, F)
-        ctx.save_for_backward(windows, kernel, places)
-        ctx.width = embedded.shape[1]
+    def forward(ctx, embedded, kernels, places, keep):
+        """embedded (u, t + width - 1, D), kernels (F, D, width), places of each (F,) or None for all t -> (u, F)"""
+        windows = embedded.unfold(1, kernels.shape[2], 1).flatten(2)  # (u, t, D * width)
+        responses = (windows.flatten(0, 1) @ kernels.flatten(1).t()).view(*windows.shape[:2], len(kernels))
+        backwards = torch.arange(windows.shape[1], 0, -1.0, device=embedded.device)[:, None]  # (t, 1): t ... 1
+        if places is not None:
+            responses.masked_fill_(len(backwards) - backwards >= places, -torch.inf)
+        largest = responses.amax(1)  # (u, F)
+        if keep:
+            # The first place, in a fifth of the time that `max` takes to tell it. What is not a number has none.
+            first = len(backwards) - (responses.eq_(largest[:, None]) * backwards).amax(1)
+            ctx.save_for_backward(windows, kernels, first.clamp_(max=len(backwards) - 1).to(torch.int16))
         return largest
 
     @staticmethod
     @once_differentiable
     def backward(ctx, d_largest):
-        windows, kernel, places = ctx.saved_tensors
-        d_responses = d_largest.new_zeros(*windows.shape[:2], len(kernel))  # (u, t, F)
-        d_responses = d_responses.scatter_(1, places[:, None], d_largest[:, None]).flatten(0, 1)
-        d_kernel = d_embedded = None
+        windows, kernels, places = ctx.saved_tensors
+        d_responses = d_largest.new_zeros(*windows.shape[:2], len(kernels))  # (u, t, F)
+        d_responses = d_responses.scatter_(1, places[:, None].long(), d_largest[:, None]).flatten(0, 1)
+        d_kernels = d_embedded = None
         if ctx.needs_input_grad[1]:
-            d_kernel = (d_responses.t() @ windows.flatten(0, 1)).view_as(kernel)
+            d_kernels = (d_responses.t() @ windows.flatten(0, 1)).view_as(kernels)
         if ctx.needs_input_grad[0]:
-            d_windows = (d_responses @ kernel.flatten(1)).view(
-                *windows.shape[:2], *kernel.shape[1:]
-            )  # (u, t, D, width)
-            d_embedded = d_largest.new_zeros(len(windows), ctx.width, kernel.shape[1])
-            for start in range(kernel.shape[2]):
-                d_embedded[:, start : start + windows.shape[1]] += d_windows[..., start]
-        return d_embedded, d_kernel
+            (words, length), (_, size, width) = windows.shape[:2], kernels.shape
+            d_windows = (d_responses @ kernels.flatten(1)).view(words, length, size, width)
+            d_embedded = d_largest.new_zeros(words, length + width - 1, size)
+            for start in range(width):
+                d_embedded[:, start : start + length] += d_windows[..., start]
+        return d_embedded, d_kernels, None, None
 
 
 class ElmoCharacterEncoder(nn.Module):
@@ -128,29 +132,37 @@ class ElmoCharacterEncoder(nn.Module):
         )
         self.highways = nn.ModuleList(ElmoHighway(config.num_filters) for _ in range(config.num_highway_layers))
         self.activation = getattr(torch, config.char_activation)
-        self.widest = max(width for width, _ in config.char_filters)
+        self.filters = config.char_filters
 
     def forward(self, char_ids: torch.Tensor) -> torch.Tensor:
         """char_ids (U, W) -> (U, F)"""
-        by_length, groups = self.group_by_length(char_ids)
-        pooled = []
-        for words, end in groups:
-            embedded = self.embedding(char_ids[words, : end + self.widest])  # (u, <= W, D)
-            # The maximum comes first, the activation after it.
-            pooled.append(torch.cat([self.convolve(embedded, end, each) for each in self.convolutions], 1))
-        x = self.activation(torch.cat(pooled)[by_length.argsort()])  # (U, F)
+        x = self.activation(self.convolve(char_ids))  # the maximum comes first, the activation after it
         for highway in self.highways:
             x = highway(x)
         return x
 
     @torch.compiler.disable  # a gradient of our own
-    def convolve(self, embedded: torch.Tensor, end: int, convolution: nn.Conv1d) -> torch.Tensor:
-        """The largest response of each filter to words that end before `end`: (u, W, D) -> (u, f)"""
-        device = embedded.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else convolution.weight.dtype
-        embedded = embedded[:, : end + convolution.kernel_size[0]].to(dtype)
+    def convolve(self, char_ids: torch.Tensor) -> torch.Tensor:
+        """The largest response of each filter to each word: (U, W) -> (U, F)"""
+        widest, length = max(width for width, _ in self.filters), char_ids.shape[1]
+        # Zeros make all filters as wide as the widest: one product with more terms, a sixth at the released sizes, is
+        # faster than one for each width. At the end of a long word wide filters have fewer places than narrow ones.
+        kernels = torch.cat([F.pad(each.weight, (0, widest - each.kernel_size[0])) for each in self.convolutions])
+        bias = torch.cat([each.bias for each in self.convolutions])
+        places = torch.cat([torch.full((number,), length - width + 1) for width, number in self.filters])
+        char_ids = F.pad(char_ids, (0, widest))
+        device = char_ids.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else kernels.dtype
+        kernels, bias, places = kernels.to(dtype), bias.to(dtype), places.to(kernels.device)  # (F, D, width), 2 of (F,)
+        by_length, groups = self.group_by_length(char_ids[:, :length])
+        found = []
         with torch.autocast(device, enabled=False):
-            return LargestResponse.apply(embedded, convolution.weight.to(dtype)) + convolution.bias.to(dtype)
+            for words, end in groups:
+                embedded = self.embedding(char_ids[words, : end + widest]).to(dtype)  # (u, t + width - 1, D)
+                limits = places if end + widest > length else None
+                keep = torch.is_grad_enabled() and (embedded.requires_grad or kernels.requires_grad)
+                found.append(LargestResponses.apply(embedded, kernels, limits, keep))
+            return torch.cat(found)[by_length.argsort()] + bias
 
     @torch.compiler.disable  # sizes that depend on the words
     def group_by_length(self, char_ids: torch.Tensor) -> tuple[torch.Tensor, list[tuple[torch.Tensor, int]]]:
@@ -242,8 +254,10 @@ def add_product(sums: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> to
     return sums.add_(parts.sum(0))
 
 
-# gradient (n, H), y -> gradient * y * (1 - y) and gradient * (1 - y * y), in one pass and, with grad_input, in place
+# gradient (n, H), y -> gradient * y * (1 - y), gradient * (1 - y * y), and gradient where y is between two limits, not
+# at them: in one pass and, with grad_input, in place
 sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
+clamp_backward = torch.ops.aten.hardtanh_backward
 
 
 def tanh_(x: torch.Tensor) -> torch.Tensor:
@@ -255,13 +269,14 @@ def halves(items: tuple) -> tuple[tuple, tuple]:
     return items[: len(items) // 2], items[len(items) // 2 :]
 
 
-def side_by_side(function, forward: tuple, backward: tuple, device: torch.device) -> tuple:
-    """What a function gives for the arguments of each direction.
+def side_by_side(function, forward: tuple, backward: tuple, device: torch.device, rows: int) -> tuple:
+    """What a function gives for the arguments of each direction, which reads so many sentences at once.
 
-    On a CPU each has a thread of its own and half of the cores: a step is too little work for all of them.
+    On a CPU each has a thread of its own and half of the cores: a step is too little work for all of them. Products of
+    few rows are not, as they are computed in parts.
     """
     threads = torch.get_num_threads()
-    if threads == 1 or device.type != "cpu":
+    if threads == 1 or device.type != "cpu" or rows <= FEW_ROWS:
         return function(*forward), function(*backward)
     inference = torch.is_inference_mode_enabled()
 
@@ -286,90 +301,97 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=direction_threads.cache_clear)  # a forked process has none of the threads
 
 
+def in_chunks(steps: list[int], rows: int) -> Iterator[list[int]]:
+    """Steps one after the other, as many at a time as have at most so many rows together, or one"""
+    chunk = []
+    for step in steps:
+        if chunk and sum(chunk) + step > rows:
+            yield chunk
+            chunk = []
+        chunk.append(step)
+    if chunk:
+        yield chunk
+
+
 def read_words(x, input_weight, recurrent_weight, bias, projection, h0, c0, steps, cell_clip, output_clip, keep):
     """One direction: x (N, P), h0 (B, P), c0 (B, H) -> outputs (N, P), h, c; for a gradient gates (N, 4H), c (N, H)"""
-    cells = c0.shape[1]
+    size = c0.shape[1]
     outputs = x.new_empty(len(x), h0.shape[1])  # (N, P)
-    kept_cells = x.new_empty(len(x), cells) if keep else None  # (N, H)
-    h, c = h0.clone(), c0.clone()  # (B, P), (B, H)
-    gate_rows = len(x) if keep else GATE_BYTES // (4 * cells * x.element_size())
-    gates, first, start = None, 0, 0
-    for step, rows in enumerate(steps):
-        if gates is None or start + rows > first + len(gates):
-            # The input's half of the gates, for as many steps at once as memory allows.
-            first, last = start, start
-            for later in steps[step:]:
-                if last > first and last + later > first + gate_rows:
-                    break
-                last += later
-            gates = torch.addmm(bias, x[first:last], input_weight)  # (n, 4H)
-        gate = gates[start - first : start - first + rows]
-        add_product(gate, h[:rows], recurrent_weight)
-        gate[:, : 3 * cells].sigmoid_()
-        tanh_(gate[:, 3 * cells :])
-        i, f, o, j = gate.split(cells, 1)
-        c_now = c[:rows].mul_(f).addcmul_(i, j)
-        if cell_clip is not None:
-            c_now.clamp_(-cell_clip, cell_clip)
-        out = tanh_(c_now.clone()).mul_(o)
-        if projection is not None:
-            out = add_product(out.new_zeros(rows, outputs.shape[1]), out, projection)
-            if output_clip is not None:
-                out.clamp_(-output_clip, output_clip)
-        h[:rows] = out
-        outputs[start : start + rows] = out
-        if keep:
-            kept_cells[start : start + rows] = c_now
-        start += rows
-    return outputs, h, c, gates if keep else None, kept_cells
+    gates, cells = x.new_empty(0, 4 * size), x.new_empty(0, size)
+    last_h, last_c = h0.clone(), c0.clone()  # (B, P), (B, H)
+    start, later = 0, iter([*steps, 0])
+    h, c = h0[: (rows := next(later))], c0[:rows]
+    # The input's half of the gates is one product, over as many steps as memory allows.
+    for some in in_chunks(steps, len(x) if keep else GATE_BYTES // (4 * size * x.element_size())):
+        now = slice(start, start := start + sum(some))
+        gates = torch.addmm(bias, x[now], input_weight)  # (n, 4H)
+        cells = x.new_empty(len(gates), size)  # (n, H)
+        # Whatever calls torch keeps the other direction waiting for the interpreter: all views are made at once.
+        parts = gates, gates[:, : 3 * size], *gates.split(size, 1), cells, outputs[now]
+        for gate, sigmoids, i, f, o, j, cell, output in zip(*[part.split(some) for part in parts]):
+            add_product(gate, h, recurrent_weight)
+            sigmoids.sigmoid_()
+            tanh_(j)
+            torch.mul(c, f, out=cell).addcmul_(i, j)
+            if cell_clip is not None:
+                cell.clamp_(-cell_clip, cell_clip)
+            hidden = tanh_(cell.clone()).mul_(o)
+            if projection is None:
+                output.copy_(hidden)
+            else:
+                add_product(output.zero_(), hidden, projection)
+                if output_clip is not None:
+                    output.clamp_(-output_clip, output_clip)
+            h, c = output, cell
+            if (left := next(later)) < rows:  # the shortest sentences end here
+                last_h[left:rows], last_c[left:rows] = h[left:], c[left:]
+                h, c, rows = h[:left], c[:left], left
+    return outputs, last_h, last_c, *((gates, cells) if keep else (None, None))
 
 
 def gradients_of_reading(given, kept, wanted, needs, steps, cell_clip, output_clip):
     """One direction: the gradients of what `read_words` was given, by those of its outputs, h and c"""
     x, input_weight, recurrent_weight, _, projection, h0, c0 = given
-    outputs, gates, kept_cells = kept
+    outputs, gates, cells = kept
     d_outputs, d_h, d_c = [gradient.clone() for gradient in wanted]  # (N, P), (B, P), (B, H)
-    cells = c0.shape[1]
-    d_gates = torch.empty_like(gates) if gates is not None else x.new_empty(0, 4 * cells)  # (N, 4H)
-    hidden = torch.empty_like(kept_cells)  # (N, H) o * tanh(c), before the projection
-    end = len(x)
-    for step in reversed(range(len(steps))):
-        rows = steps[step]
-        now = slice(end - rows, end)
-        c_before = c0[:rows]
-        if step > 0:
-            before = end - rows - steps[step - 1]
-            c_before = kept_cells[before : before + rows]
-        i, f, o, j = gates[now].split(cells, 1)
-        d_out = d_outputs[now].add_(d_h[:rows])
-        tanh_c = tanh_(kept_cells[now].clone())
-        torch.mul(o, tanh_c, out=hidden[now])
+    d_gates = torch.empty_like(gates)  # (N, 4H)
+    hidden = torch.empty_like(cells)  # (N, H) o * tanh(c), before the projection
+    # A clipped number is the limit in its own precision, but it is compared in single precision.
+    cell_clip, output_clip = [clip if clip is None else x.new_tensor(clip).item() for clip in (cell_clip, output_clip)]
+    size = c0.shape[1]
+    parts = cells, outputs, d_outputs, hidden, *gates.split(size, 1), d_gates, *d_gates.split(size, 1)
+    parts = [part.split(steps) for part in parts]
+    h_before, c_before = [
+        [first[:rows] for rows in steps[:1]] + [now[:rows] for now, rows in zip(after, steps[1:])]
+        for first, after in ((h0, parts[1]), (c0, parts[0]))
+    ]
+    back_projection = None if projection is None else projection.t()
+    back_recurrent_weight = recurrent_weight.t()
+    for c, out, d_out, hid, i, f, o, j, d_gate, d_i, d_f, d_o, d_j, before in reversed([*zip(*parts, c_before)]):
+        rows = len(c)
+        d_h_now, d_cell = d_h[:rows], d_c[:rows]
+        d_out.add_(d_h_now)
+        tanh_c = tanh_(c.clone())
+        torch.mul(o, tanh_c, out=hid)
         d_hidden = d_out
         if projection is not None:
             if output_clip is not None:
-                d_out.mul_(outputs[now].abs() < output_clip)
-            d_hidden = d_out @ projection.t()
-        d_gate = d_gates[now]
-        d_i, d_f, d_o, d_j = d_gate.split(cells, 1)
+                clamp_backward(d_out, out, -output_clip, output_clip, grad_input=d_out)
+            d_hidden = d_out @ back_projection
         sigmoid_backward(torch.mul(d_hidden, tanh_c, out=d_o), o, grad_input=d_o)
-        d_cell = d_c[:rows].add_(tanh_backward(d_hidden * o, tanh_c))
+        d_cell.add_(tanh_backward(d_hidden * o, tanh_c))
         if cell_clip is not None:
-            d_cell.mul_(kept_cells[now].abs() < cell_clip)
+            clamp_backward(d_cell, c, -cell_clip, cell_clip, grad_input=d_cell)
         sigmoid_backward(torch.mul(d_cell, j, out=d_i), i, grad_input=d_i)
-        sigmoid_backward(torch.mul(d_cell, c_before, out=d_f), f, grad_input=d_f)
+        sigmoid_backward(torch.mul(d_cell, before, out=d_f), f, grad_input=d_f)
         tanh_backward(torch.mul(d_cell, i, out=d_j), j, grad_input=d_j)
         d_cell.mul_(f)
-        torch.mm(d_gate, recurrent_weight.t(), out=d_h[:rows])
-        end -= rows
+        torch.mm(d_gate, back_recurrent_weight, out=d_h_now)
 
     d_x = d_gates @ input_weight.t() if needs[0] else None
     d_input_weight = x.t() @ d_gates if needs[1] else None
     d_recurrent_weight = None
     if needs[2]:
-        h_before, start = [h0[:rows] for rows in steps[:1]], 0
-        for rows, later in pairwise(steps):
-            h_before.append(outputs[start : start + later])
-            start += rows
         h_before = torch.cat(h_before) if h_before else x.new_empty(0, h0.shape[1])  # (N, P)
         d_recurrent_weight = h_before.t() @ d_gates
     d_bias = d_gates.sum(0) if needs[3] else None
@@ -392,7 +414,8 @@ class ProjectedLSTMs(torch.autograd.Function):
     def forward(ctx, steps, cell_clip, output_clip, keep, *given):
         """Of each direction x, W, R, b, V, h0, c0 -> of each outputs, h, c"""
         options = steps, cell_clip, output_clip
-        found = side_by_side(read_words, *[(*one, *options, keep) for one in halves(given)], given[0].device)
+        x, h0 = given[0], given[5]
+        found = side_by_side(read_words, *[(*one, *options, keep) for one in halves(given)], x.device, len(h0))
         if keep:
             ctx.save_for_backward(*given, *[part for outputs, _, _, *kept in found for part in (outputs, *kept)])
             ctx.options = options
@@ -403,7 +426,8 @@ class ProjectedLSTMs(torch.autograd.Function):
     def backward(ctx, *wanted):
         saved, needs = ctx.saved_tensors, ctx.needs_input_grad[4:]
         parts = zip(*map(halves, (saved[: len(needs)], saved[len(needs) :], wanted, needs)))
-        found = side_by_side(gradients_of_reading, *[(*part, *ctx.options) for part in parts], saved[0].device)
+        x, h0 = saved[0], saved[5]
+        found = side_by_side(gradients_of_reading, *[(*part, *ctx.options) for part in parts], x.device, len(h0))
         return None, None, None, None, *found[0], *found[1]
 
 
@@ -834,6 +858,10 @@ class SoftmaxLoss(torch.autograd.Function):
         d_weight, d_bias = torch.zeros_like(weight, dtype=bias.dtype) if keep else None, torch.zeros_like(bias)
         size = min(max(SCORE_BYTES // (len(weight) * bias.element_size()), SCORE_ROWS), max(len(hidden), 1))
         products = hidden.new_empty(size, len(weight))
+        if samples is not None:  # the right word may be among them by accident
+            ordered, order = samples.sort()  # (S,)
+            place = torch.searchsorted(ordered, targets).clamp_(max=len(samples) - 1)[:, None]  # (N, 1)
+            place, accident = order[place], ordered[place] == targets[:, None]
         for start in range(0, len(hidden), size):
             now = slice(start, start + size)
             scores = torch.mm(hidden[now], weight.t(), out=products[: len(hidden[now])])  # (n, S)
@@ -843,7 +871,8 @@ class SoftmaxLoss(torch.autograd.Function):
                 top = scores.amax(1)
             else:
                 true = true_scores[now]
-                scores.masked_fill_(targets[now, None] == samples, -torch.inf)  # the right word, sampled by accident
+                others = scores.gather(1, place[now]).masked_fill_(accident[now], -torch.inf)
+                scores.scatter_(1, place[now], others)
                 top = torch.maximum(true, scores.amax(1))
             exponents = scores.sub_(top[:, None]).exp_()
             total = exponents.sum(1) if samples is None else exponents.sum(1) + torch.exp(true - top)
