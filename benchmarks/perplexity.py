@@ -15,12 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from huggingface_hub.constants import HF_HOME
 from transformers.utils import logging
 
 from kneser_ney import KneserNey
 from transformers_elmo import DEFAULT_CHECKPOINT, ElmoForPreTraining, ElmoTokenizer
-from transformers_elmo.corpus import Corpus, Splitting, corpus_of_files, find_files
+from transformers_elmo.corpus import CACHE, Corpus, Splitting, corpus_of_files, find_files
 from transformers_elmo.pretrainer import held_out_losses
 from transformers_elmo.windows import Windows
 
@@ -56,7 +55,7 @@ def main():
     parser.add_argument("checkpoint", nargs="?", default=DEFAULT_CHECKPOINT)
     parser.add_argument("--train", nargs="+", help="what the 5-gram learns from; none: no 5-gram")
     parser.add_argument("--held-out", nargs="+", required=True)
-    parser.add_argument("--cache", type=Path, default=Path(HF_HOME) / "elmo" / "text", help="as of elmo pretrain")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="as of elmo pretrain")
     arguments = parser.parse_args()
     logging.set_verbosity_error()
     tokenizer = ElmoTokenizer.from_pretrained(arguments.checkpoint)

@@ -25,7 +25,6 @@ import argparse
 import contextlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -36,6 +35,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from peers import environment, run, run_peer
 from text import sentences
 from watch import Watch
 
@@ -47,7 +47,6 @@ from transformers_elmo.pretrainer import OPTIMIZERS, RECIPES, Recipe, keep_freed
 from transformers_elmo.pretraining import SIZES
 from transformers_elmo.windows import Windows
 
-PEERS = Path(__file__).parents[2] / "shared" / "peers"  # what AllenNLP needs to be imported
 # Relative, of the first step's loss and of later ones: rounding grows, and training at bf16's soon goes its own way.
 TOLERANCES, BF16_TOLERANCES = (1e-5, 1e-3), (1e-2, np.inf)
 
@@ -235,11 +234,7 @@ class Table:
     """Runs each line in a process of its own and prints what it measured."""
 
     def __init__(self, folder: Path, arguments: argparse.Namespace):
-        self.folder, self.rounds = folder, arguments.rounds
-        threads = str(arguments.threads)
-        names = "OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
-        home = {"ALLENNLP_CACHE_ROOT": str(folder), "KERAS_HOME": str(folder), "HF_HUB_OFFLINE": "1"}
-        self.variables = {**os.environ, **dict.fromkeys(names, threads), **home}
+        self.folder, self.rounds, self.threads = folder, arguments.rounds, arguments.threads
 
     def head(self, title: str, unit: str, number: int):
         """The lines from here on do something with so many of a unit."""
@@ -248,22 +243,15 @@ class Table:
 
     def line(self, title: str, name: str, *options: str):
         command = [sys.executable, __file__, *sys.argv[1:], "--line", name, str(self.folder), *options]
-        self.show(title, command, self.variables, BF16_TOLERANCES if "--bf16" in options else TOLERANCES)
+        result = run(command, environment(self.folder, self.threads), title)
+        self.show(title, result, BF16_TOLERANCES if "--bf16" in options else TOLERANCES)
 
     def peer(self, title: str, name: str, variable: str):
-        if variable not in os.environ:
-            print(f"{title:<44}  left out: {variable} is not set; tests/test_peers.py tells what it names")
-            return
-        script = Path(__file__).with_name("peer_pretraining.py")
-        command = [os.environ[variable], str(script), name, str(self.folder), str(self.rounds)]
-        variables = self.variables | {"PYTHONPATH": str(PEERS), "TF_CPP_MIN_LOG_LEVEL": "2"}
-        self.show(title, command, variables, TOLERANCES)
+        result = run_peer(title, variable, name, self.folder, self.rounds, self.threads)
+        if result is not None:
+            self.show(title, result, TOLERANCES)
 
-    def show(self, title: str, command: list[str], variables: dict[str, str], tolerances: tuple[float, float]):
-        done = subprocess.run(command, env=variables, capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"{title} failed:\n{done.stderr[-5000:]}")
-        result = json.loads(done.stdout.splitlines()[-1])
+    def show(self, title: str, result: dict, tolerances: tuple[float, float]):
         self.first = self.first or result
         for number, (loss, expected) in enumerate(zip(result["losses"], self.first["losses"])):
             if abs(loss - expected) > tolerances[number > 0] * abs(expected):

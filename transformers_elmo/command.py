@@ -22,7 +22,7 @@ from .convert_scripts.export import export_bilm
 from .convert_scripts.push import check_access, push
 from .convert_scripts.releases import RELEASES, download_release, find_release
 from .convert_scripts.sources import Given
-from .corpus import Splitting
+from .corpus import CACHE, Splitting
 from .embedding import LAYERS, embed, write_npz
 from .pretrainer import RECIPES, Recipe, Settings
 from .pretraining import SIZES, Start, Texts, pretrain_from_texts
@@ -155,7 +155,9 @@ def add_pretrain(verbs):
     group.add_argument(
         "--encoding-errors", choices=["strict", "replace"], default="strict", help="default: %(default)s"
     )
-    group.add_argument("--cache", metavar="DIR", type=Path, help="where split text is kept, default: HF_HOME/elmo/text")
+    group.add_argument(
+        "--cache", metavar="DIR", type=Path, default=CACHE, help="where split text is kept, default: %(default)s"
+    )
 
     group = verb.add_argument_group("model")
     group.add_argument("--init", metavar="CHECKPOINT", help="start from it, with its softmax or with a new one")
@@ -332,7 +334,7 @@ def run_pretrain(arguments: argparse.Namespace) -> int:
         Splitting(arguments.words, arguments.lines, tuple(arguments.leave_out)),
         arguments.column,
         arguments.encoding_errors,
-        arguments.cache or Path(huggingface_hub.constants.HF_HOME) / "elmo" / "text",
+        arguments.cache,
     )
     start = Start(
         arguments.init, arguments.size, arguments.config, arguments.vocab, arguments.vocab_size, arguments.min_count

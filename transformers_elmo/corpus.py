@@ -21,11 +21,13 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+from huggingface_hub.constants import HF_HOME
 from tokenizers import Tokenizer, models
 from tqdm import tqdm
 
 from .tokenization_elmo import REPLACEMENT, SURROGATE
 
+CACHE = Path(HF_HOME) / "elmo" / "text"  # where corpora of files are kept if nothing else is said
 VERSION = 1  # of the files; a corpus of another version is made anew
 LINES = 1 << 12  # that are split at once, or fewer with so many characters
 LONGEST = 1 << 20  # characters of a line, or its bytes in a file; a longer one goes on in the next
@@ -392,7 +394,7 @@ def read_parquet(path: Path, column: str) -> Iterator[tuple[str, int]]:
 
 
 def corpus_of_files(
-    files: list[Path], cache: str | Path, tokenizer, splitting: Splitting, column: str = "text", errors: str = "strict"
+    files: list[Path], cache: Path, tokenizer, splitting: Splitting, column: str = "text", errors: str = "strict"
 ) -> Corpus:
     """The corpus of these files: made once, found again as long as the files and the splitting are the same."""
     facts = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in files]
@@ -400,7 +402,7 @@ def corpus_of_files(
     key = json.dumps(
         [VERSION, facts, splitter, sorted(tokenizer.all_special_tokens), asdict(splitting), column, errors]
     )
-    folder = Path(cache) / hashlib.sha256(key.encode()).hexdigest()[:16]
+    folder = cache / hashlib.sha256(key.encode()).hexdigest()[:16]
     if folder.is_dir():
         return Corpus(folder)
     return Corpus.build(read_texts(files, column, errors), folder, tokenizer, splitting)

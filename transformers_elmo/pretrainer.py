@@ -119,6 +119,10 @@ class Settings:
     command: str = field(default="", metadata={"matters": False})
     files: list[str] = field(default_factory=list, metadata={"matters": False})
 
+    @property
+    def on_cpu(self) -> bool:
+        return self.cpu or not torch.accelerator.is_available()
+
     def differences(self, other: dict) -> list[str]:
         """What would not be the same in a run with the other settings, by name."""
 
@@ -145,7 +149,6 @@ class ElmoPretrainer(Trainer):
         self, model: ElmoForPreTraining, windows: Windows, held_out: Windows | None, settings: Settings, steps: int
     ):
         recipe, several = settings.recipe, int(os.environ.get("WORLD_SIZE", 1)) > 1
-        cpu = settings.cpu or not torch.accelerator.is_available()
         arguments = TrainingArguments(
             settings.output,
             max_steps=steps,
@@ -156,7 +159,7 @@ class ElmoPretrainer(Trainer):
             gradient_accumulation_steps=settings.gradient_accumulation,
             per_device_train_batch_size=recipe.rows,
             bf16=settings.bf16,
-            use_cpu=cpu,
+            use_cpu=settings.on_cpu,
             seed=settings.seed,
             logging_steps=settings.log_every,
             logging_nan_inf_filter=False,
@@ -167,7 +170,7 @@ class ElmoPretrainer(Trainer):
             ignore_data_skip=True,  # the windows know where they are
             disable_tqdm=True,
             report_to=settings.report_to,
-            ddp_backend="gloo" if several and cpu else None,
+            ddp_backend="gloo" if several and settings.on_cpu else None,
             ddp_find_unused_parameters=True,  # the mix is not trained
         )
         super().__init__(

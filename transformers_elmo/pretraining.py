@@ -109,7 +109,7 @@ def pretrain_from_texts(texts: Texts, start: Start, settings: Settings, resume: 
     if not resume and output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"{output} is there already; give --resume to go on with it, or another --output.")
     config, tokenizer = start.read()
-    with main_process_first(settings.cpu):
+    with main_process_first(settings.on_cpu):
         corpus = texts.corpus(texts.files, tokenizer)
         held_out = texts.corpus(texts.held_out, tokenizer) if texts.held_out else None
     set_seed(settings.seed)
@@ -136,7 +136,7 @@ def main_process_first(cpu: bool) -> Iterator[None]:
         return
     from accelerate import PartialState
 
-    with PartialState(cpu=cpu or not torch.accelerator.is_available()).main_process_first():
+    with PartialState(cpu=cpu).main_process_first():
         yield
 
 

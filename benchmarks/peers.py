@@ -1,0 +1,103 @@
+"""The peers' lines of pretraining.py and model.py, which run this file with a peer's Python.
+
+    python benchmarks/peers.py bilm_tf|allennlp|allennlp_vectors folder rounds
+
+The folder holds what they have written. ELMO_PEERS and ELMO_PEERS_TF name the Pythons, as for tests/test_peers.py.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from watch import Watch
+
+STUBS = Path(__file__).parents[2] / "shared" / "peers"  # what AllenNLP needs to be imported
+
+
+def environment(folder: Path, threads: int) -> dict[str, str]:
+    """Variables with which a process uses so many threads, the folder as its home, and no network."""
+    names = "OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
+    home = {"ALLENNLP_CACHE_ROOT": str(folder), "KERAS_HOME": str(folder), "HF_HUB_OFFLINE": "1"}
+    return {**os.environ, **dict.fromkeys(names, str(threads)), **home}
+
+
+def run(command: list[str], variables: dict[str, str], title: str) -> dict:
+    """What a process printed as its last line, as JSON"""
+    done = subprocess.run(command, env=variables, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{title} failed:\n{done.stderr[-5000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run_peer(title: str, variable: str, name: str, folder: Path, rounds: int, threads: int) -> dict | None:
+    """What a peer measured; None, and a line that says so, where its Python is not known"""
+    if variable not in os.environ:
+        print(f"{title:<44}  left out: {variable} is not set; tests/test_peers.py tells what it names", flush=True)
+        return None
+    variables = environment(folder, threads) | {"PYTHONPATH": str(STUBS), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return run([os.environ[variable], __file__, name, str(folder), str(rounds)], variables, title)
+
+
+def bilm_tf(folder: Path, rounds: int):
+    """bilm-tf's own training loop, which reads our windows."""
+    import tensorflow.compat.v1 as tf
+    from simple_elmo import training
+
+    tf.disable_eager_execution()
+    tf.disable_resource_variables()
+    with np.load(folder / "windows.npz") as windows:
+        # Ids are ours minus one: there is no padding.
+        pairs = zip(*[[both - 1 for both in windows[name]] for name in ("char_ids", "targets")])
+    names = [name + side for name in ("tokens_characters", "next_token_id") for side in ("", "_reverse")]
+    watch = Watch([dict(zip(names, (*characters, *targets))) for characters, targets in pairs], rounds)
+
+    class Data:
+        def iter_batches(self, *_):
+            return iter(watch)
+
+    training.train(json.loads((folder / "training.json").read_text()), Data(), 1, str(folder), str(folder / "logs"))
+    watch.report()
+
+
+def allennlp_bilm(folder: Path, requires_grad: bool):
+    """AllenNLP's biLM, and batches of sentences for it"""
+    with contextlib.suppress(ImportError):
+        import allen_stub  # noqa: F401 (empty modules in place of what ELMo does not need)
+    from allennlp.modules.elmo import _ElmoBiLm, batch_to_ids
+
+    model = _ElmoBiLm(folder / "bilm" / "options.json", folder / "bilm" / "weights.hdf5", requires_grad=requires_grad)
+    return model, [batch_to_ids(batch) for batch in json.loads((folder / "sentences.json").read_text())]
+
+
+def allennlp(folder: Path, rounds: int):
+    """Forward and backward through the whole biLM, the outputs' squares as the loss."""
+    model, batches = allennlp_bilm(folder, requires_grad=True)
+    watch, losses = Watch(batches, rounds), []
+    for batch in watch:
+        model._elmo_lstm.reset_states()
+        loss = sum(layer.square().mean() for layer in model(batch)["activations"])
+        loss.backward()
+        model.zero_grad()
+        losses.append(loss.item())
+    watch.report(losses)
+
+
+def allennlp_vectors(folder: Path, rounds: int):
+    """All layers of sentences, as they are dumped or given to a frozen model."""
+    import torch
+
+    model, batches = allennlp_bilm(folder, requires_grad=False)
+    watch = Watch(batches, rounds)
+    with torch.no_grad():
+        for batch in watch:
+            model(batch)
+    watch.report()
+
+
+if __name__ == "__main__":
+    lines = {"bilm_tf": bilm_tf, "allennlp": allennlp, "allennlp_vectors": allennlp_vectors}
+    lines[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))
