@@ -679,7 +679,7 @@ def test_language_models_score_the_next_word(inputs):
     for row, sentence in enumerate(layers):
         for logits, half in ((outputs.forward_logits, slice(size)), (outputs.backward_logits, slice(size, None))):
             assert logits.shape == (3, 6, model.config.vocab_size)
-            assert (logits[row, :, 0] == -torch.inf).all()
+            assert (logits[row, :, 0] == torch.finfo(logits.dtype).min).all()
             assert_near(logits[row, : sentence.shape[1], 1:], sentence[-1][:, half] @ weight.T + bias, 1e-10)
     assert len(outputs.hidden_states) == 3
     assert_all_near(outputs.state, last_state, 1e-10)
@@ -687,11 +687,13 @@ def test_language_models_score_the_next_word(inputs):
 
 
 def test_language_models_train_the_bilm(tmp_path):
+    """And not the mix, for whose gradient several processes would wait."""
     model = build_language_model(torch.float32)
-    assert trainable(model) == {name for name, _ in model.named_parameters()}
+    expected = {name for name, _ in model.named_parameters()} - {"elmo.mix.gamma", "elmo.mix.weights"}
+    assert trainable(model) == expected
     model.save_pretrained(tmp_path)
     again = ElmoForPreTraining.from_pretrained(tmp_path)
-    assert trainable(again) == {name for name, _ in model.named_parameters()}
+    assert trainable(again) == expected
     batch = random_batch(model.config, [3])
     assert torch.equal(again(**batch).forward_logits, model(**batch).forward_logits)
 

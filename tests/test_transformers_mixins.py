@@ -88,6 +88,12 @@ class CharacterModelTest(ModelTesterMixin, unittest.TestCase):
     def test_config(self):
         self.config_tester.run_common_tests()
 
+    def _prepare_for_class(self, inputs_dict, model_class, return_labels=False):
+        inputs = super()._prepare_for_class(inputs_dict, model_class, return_labels)
+        if return_labels and model_class is ElmoForPreTraining:  # each model of the library that has one adds its own
+            inputs["labels"] = torch.ones(self.model_tester.batch_size, self.model_tester.seq_length).long()
+        return inputs
+
 
 class WordModelTest(CharacterModelTest):
     inputs, test_resize_embeddings = "words", True

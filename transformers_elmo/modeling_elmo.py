@@ -570,7 +570,6 @@ class ElmoPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _no_split_modules = ["ElmoTokenEncoder", "ElmoLayer"]
     _keys_to_ignore_on_load_unexpected = [r"^softmax\."]  # a language model's, where it is not asked for
-    trains_bilm = False  # heads leave the biLM as it is, unless the configuration says otherwise
 
     @classmethod
     def from_pretrained(
@@ -604,14 +603,18 @@ class ElmoPreTrainedModel(PreTrainedModel):
         if wrong:
             shown = "; ".join(sorted(wrong)[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
             raise RuntimeError(f"The weights of {pretrained_model_name_or_path} contradict its configuration: {shown}.")
-        if model.base_model is not model and not model.trains_bilm:
-            model.freeze_bilm(model.config.freeze_bilm)
+        model._freeze()
         for parameter in model.parameters():
             # Weights lie in the mapped file wherever they fell. A product rounds by the alignment of its operands, so
             # that only aligned weights compute, to the last bit, what the saved model did.
             if parameter.data_ptr() % 64:
                 parameter.data = parameter.data.clone()
         return (model, info) if output_loading_info else model
+
+    def _freeze(self):
+        """Leave out of the training what does not belong to it: the biLM, unless the configuration says otherwise."""
+        if self.base_model is not self:
+            self.freeze_bilm(self.config.freeze_bilm)
 
     def freeze_bilm(self, frozen: bool = True):
         """Leave the biLM and the word vectors below it as they are in training, or train them too."""
@@ -930,7 +933,7 @@ class ElmoForPreTrainingOutput(ModelOutput):
         perplexity, forward_perplexity, backward_perplexity (`torch.FloatTensor`, *optional*): exp of these, where the
             loss is that of the full softmax; a sampled one has no perplexity.
         forward_logits (`torch.FloatTensor` of shape `(B, T, vocab_size)`, *optional*): scores of the word after each
-            word, by its id; minus infinity for padding, which no word is. Not given with labels or targets.
+            word, by its id; the lowest number there is for padding, which no word is. Not given with labels or targets.
         backward_logits (`torch.FloatTensor` of shape `(B, T, vocab_size)`, *optional*): scores of the word before.
         hidden_states, state: as in `ElmoModelOutput`; no hidden states of windows.
     """
@@ -954,7 +957,6 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     drawn by.
     """
 
-    trains_bilm = True
     accepts_loss_kwargs = False  # every window has as many words as the next: a mean of means is the mean
 
     def __init__(self, config: ElmoConfig):
@@ -962,6 +964,10 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         self.elmo = ElmoModel(config)
         self.softmax = nn.Linear(config.output_dim, config.vocab_size - 1)  # row r is the word with id r + 1
         self.post_init()
+        self._freeze()
+
+    def _freeze(self):
+        self.elmo.mix.requires_grad_(False)  # of which a language model makes no use
 
     def resize_token_embeddings(self, new_num_tokens=None, pad_to_multiple_of=None, mean_resizing=True):
         """Make room for more words, or for fewer, in the softmax too; its new rows start as those of a new model."""
@@ -1002,9 +1008,12 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             return self._output(self._losses(hidden, wanted), state=last_state)
         outputs = self.elmo(input_ids, char_ids, attention_mask, state, output_state, output_hidden_states=True)
         top = outputs.hidden_states[-1]
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
         rest = {"hidden_states": outputs.hidden_states if output_hidden_states else None, "state": outputs.state}
         if labels is None:
-            logits = [F.pad(self.softmax(half), (1, 0), value=-torch.inf) for half in top.chunk(2, -1)]  # (B, T, V)
+            logits = [self.softmax(half) for half in top.chunk(2, -1)]  # (B, T, V - 1)
+            logits = [F.pad(each, (1, 0), value=torch.finfo(each.dtype).min) for each in logits]
             return ElmoForPreTrainingOutput(forward_logits=logits[0], backward_logits=logits[1], **rest)
         mask = self.elmo._check_inputs(input_ids, char_ids, attention_mask)[2]
         targets = words_read_next(labels, mask)  # (2, B, T)
@@ -1222,7 +1231,7 @@ class ElmoForTokenClassification(ElmoPreTrainedModel):
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
-        self.freeze_bilm(config.freeze_bilm)
+        self._freeze()
 
     @can_return_tuple
     def forward(

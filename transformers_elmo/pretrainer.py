@@ -171,7 +171,7 @@ class ElmoPretrainer(Trainer):
             disable_tqdm=True,
             report_to=settings.report_to,
             ddp_backend="gloo" if several and settings.on_cpu else None,
-            ddp_find_unused_parameters=True,  # the mix is not trained
+            ddp_find_unused_parameters=False,
         )
         super().__init__(
             model=model,
