@@ -272,8 +272,8 @@ def halves(items: tuple) -> tuple[tuple, tuple]:
 def side_by_side(function, forward: tuple, backward: tuple, device: torch.device, rows: int) -> tuple:
     """What a function gives for the arguments of each direction, which reads so many sentences at once.
 
-    On a CPU each has a thread of its own and half of the cores: a step is too little work for all of them. Products of
-    few rows are not, as they are computed in parts.
+    On a CPU each has a thread of its own and half of the cores: a step is too little work for all of them. With few
+    sentences it is not, as products are then computed in parts.
     """
     threads = torch.get_num_threads()
     if threads == 1 or device.type != "cpu" or rows <= FEW_ROWS:
@@ -303,14 +303,14 @@ if hasattr(os, "register_at_fork"):
 
 def in_chunks(steps: list[int], rows: int) -> Iterator[list[int]]:
     """Steps one after the other, as many at a time as have at most so many rows together, or one"""
-    chunk = []
-    for step in steps:
-        if chunk and sum(chunk) + step > rows:
-            yield chunk
-            chunk = []
-        chunk.append(step)
-    if chunk:
-        yield chunk
+    first, left = 0, rows
+    for number, step in enumerate(steps):
+        if number > first and step > left:
+            yield steps[first:number]
+            first, left = number, rows
+        left -= step
+    if steps:
+        yield steps[first:]
 
 
 def read_words(x, input_weight, recurrent_weight, bias, projection, h0, c0, steps, cell_clip, output_clip, keep):
@@ -357,7 +357,9 @@ def gradients_of_reading(given, kept, wanted, needs, steps, cell_clip, output_cl
     d_gates = torch.empty_like(gates)  # (N, 4H)
     hidden = torch.empty_like(cells)  # (N, H) o * tanh(c), before the projection
     # A clipped number is the limit in its own precision, but it is compared in single precision.
-    cell_clip, output_clip = [clip if clip is None else x.new_tensor(clip).item() for clip in (cell_clip, output_clip)]
+    cell_clip, output_clip = [
+        clip if clip is None else torch.tensor(clip, dtype=x.dtype).item() for clip in (cell_clip, output_clip)
+    ]
     size = c0.shape[1]
     parts = cells, outputs, d_outputs, hidden, *gates.split(size, 1), d_gates, *d_gates.split(size, 1)
     parts = [part.split(steps) for part in parts]
