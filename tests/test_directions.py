@@ -59,6 +59,20 @@ def test_one_direction_frozen():
     assert all(layer.backward_lstm.bias.grad is None for layer in model.bilm.layers)
 
 
+def test_gradients_are_the_same_bits_every_time():
+    """Those of all the places where a word stands are added up, by several threads and always in the same order."""
+    torch.manual_seed(0)
+    model, batch = ElmoModel(tiny_config(projection_dim=32)), random_batch(tiny_config(), [40] * 64)
+    torch.set_num_threads(4)
+    found = []
+    for _ in range(5):
+        (gradient,) = torch.autograd.grad(
+            model(**batch).last_hidden_state.square().sum(), model.token_encoder.projection.weight
+        )
+        found.append(gradient)
+    assert all(torch.equal(found[0], each) for each in found[1:])
+
+
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_without_gradients(mode):
     model, batch = made(), random_batch(tiny_config(), LENGTHS)

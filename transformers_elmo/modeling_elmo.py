@@ -209,7 +209,7 @@ class ElmoTokenEncoder(nn.Module):
         x = torch.cat(x, 1)  # (U, E): the word embedding stands first, as in ELMoForManyLangs
         if self.projection is not None:
             x = self.projection(x)
-        return x[kind]
+        return F.embedding(kind, x)  # threads add up the gradients of x[kind] in any order, and no run equals another
 
 
 @dataclass
@@ -1086,7 +1086,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         # All rows of the softmax that are needed, taken at once: their gradient is as large as the softmax.
         needed = torch.cat([*targets, *(words for words, _ in drawn)])
         sizes = [*map(len, targets), *(len(words) for words, _ in drawn)]
-        weights, biases = F.embedding(needed, weight).split(sizes), bias[needed].split(sizes)
+        weights, biases = F.embedding(needed, weight).split(sizes), bias.index_select(0, needed).split(sizes)
         sums = []
         for d, (h, words, (samples, draws)) in enumerate(zip(hidden, targets, drawn)):
 
