@@ -62,7 +62,7 @@ def test_one_direction_frozen():
 def test_gradients_are_the_same_bits_every_time():
     """Those of all the places where a word stands are added up, by several threads and always in the same order."""
     torch.manual_seed(0)
-    model, batch = ElmoModel(tiny_config(projection_dim=32)), random_batch(tiny_config(), [40] * 64)
+    model, batch = ElmoModel(tiny_config(projection_dim=32)).eval(), random_batch(tiny_config(), [40] * 64)
     torch.set_num_threads(4)
     found = []
     for _ in range(5):
