@@ -268,7 +268,7 @@ def test_the_sampled_loss_comes_to_the_full_one():
     assert errors[0] > errors[1] > errors[2] > errors[3]
     assert errors[3] < errors[0] / 5
     model.config.num_negative_samples = 399  # as many as there are words: nothing is sampled
-    assert abs(float(model(**windows).loss) - full) < 1e-12
+    assert abs(model(**windows).loss.item() - full) < 1e-12
 
 
 def test_sampled_losses_have_no_perplexity():
