@@ -65,7 +65,8 @@ def main():
     tokenizer, threads = ElmoTokenizer(), torch.get_num_threads()
     torch.manual_seed(0)
     print(f"{len(texts)} sentences ({source}), {threads} threads, float32; best of {arguments.rounds}")
-    print(f"{'':<44}{'words/s':>10}{'limit':>10}{'ratio':>8}{'AllenNLP':>10}{'ratio':>8}")
+    with_peer = "ELMO_PEERS" in os.environ
+    print(f"{'':<44}{'words/s':>10}{'limit':>10}{'ratio':>8}" + f"{'AllenNLP':>10}{'ratio':>8}" * with_peer)
     for name in arguments.sizes.split(","):
         config = getattr(ElmoConfig, name)(vocab_size=4)
         model = ElmoModel(config).eval()
@@ -85,7 +86,7 @@ def main():
                     limit = words / min(products(config, batches) for _ in range(arguments.rounds))
                     row = f"{name}, batches of {size}, {order}"
                     print(f"{row:<44}{ours:>10,.0f}{limit:>10,.0f}{ours / limit:>8.2f}", end="", flush=True)
-                    if "ELMO_PEERS" in os.environ:
+                    if with_peer:
                         (folder / "sentences.json").write_text(json.dumps(parts))
                         found = run_peer(row, "ELMO_PEERS", "allennlp_vectors", folder, arguments.rounds, threads)
                         peer = words / found["seconds"]
