@@ -67,6 +67,16 @@ def distinct_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return first, kind
 
 
+def computing_dtype(weight: torch.Tensor) -> torch.dtype:
+    """The precision that is computed in: the weight's, or that of autocast where it is on."""
+    device = weight.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+
+
+def wants_gradient(*tensors: torch.Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+
+
 class ElmoHighway(nn.Module):
     """y = g * relu(W_t x + b_t) + (1 - g) * x with g = sigmoid(W_c x + b_c) (Srivastava et al. 2015)."""
 
@@ -91,14 +101,15 @@ class LargestResponses(torch.autograd.Function):
         """embedded (u, t + width - 1, D), kernels (F, D, width), places of each (F,) or None for all t -> (u, F)"""
         windows = embedded.unfold(1, kernels.shape[2], 1).flatten(2)  # (u, t, D * width)
         responses = (windows.flatten(0, 1) @ kernels.flatten(1).t()).view(*windows.shape[:2], len(kernels))
-        backwards = torch.arange(windows.shape[1], 0, -1.0, device=embedded.device)[:, None]  # (t, 1): t ... 1
+        length = windows.shape[1]
         if places is not None:
-            responses.masked_fill_(len(backwards) - backwards >= places, -torch.inf)
+            responses.masked_fill_(torch.arange(length, device=places.device)[:, None] >= places, -torch.inf)
         largest = responses.amax(1)  # (u, F)
         if keep:
             # The first place, in a fifth of the time that `max` takes to tell it. What is not a number has none.
-            first = len(backwards) - (responses.eq_(largest[:, None]) * backwards).amax(1)
-            ctx.save_for_backward(windows, kernels, first.clamp_(max=len(backwards) - 1).to(torch.int16))
+            backwards = torch.arange(length, 0, -1.0, device=embedded.device)[:, None]  # (t, 1): t ... 1
+            first = length - (responses.eq_(largest[:, None]) * backwards).amax(1)
+            ctx.save_for_backward(windows, kernels, first.clamp_(max=length - 1).to(torch.int16))
         return largest
 
     @staticmethod
@@ -132,7 +143,6 @@ class ElmoCharacterEncoder(nn.Module):
         )
         self.highways = nn.ModuleList(ElmoHighway(config.num_filters) for _ in range(config.num_highway_layers))
         self.activation = getattr(torch, config.char_activation)
-        self.filters = config.char_filters
 
     def forward(self, char_ids: torch.Tensor) -> torch.Tensor:
         """char_ids (U, W) -> (U, F)"""
@@ -144,24 +154,24 @@ class ElmoCharacterEncoder(nn.Module):
     @torch.compiler.disable  # a gradient of our own
     def convolve(self, char_ids: torch.Tensor) -> torch.Tensor:
         """The largest response of each filter to each word: (U, W) -> (U, F)"""
-        widest, length = max(width for width, _ in self.filters), char_ids.shape[1]
+        widths, length = [each.kernel_size[0] for each in self.convolutions], char_ids.shape[1]
+        widest = max(widths)
         # Zeros make all filters as wide as the widest: one product with more terms, a sixth at the released sizes, is
         # faster than one for each width. At the end of a long word wide filters have fewer places than narrow ones.
-        kernels = torch.cat([F.pad(each.weight, (0, widest - each.kernel_size[0])) for each in self.convolutions])
-        bias = torch.cat([each.bias for each in self.convolutions])
-        places = torch.cat([torch.full((number,), length - width + 1) for width, number in self.filters])
+        weights = [F.pad(each.weight, (0, widest - width)) for each, width in zip(self.convolutions, widths)]
+        kernels, bias = torch.cat(weights), torch.cat([each.bias for each in self.convolutions])
+        dtype = computing_dtype(kernels)
+        kernels, bias = kernels.to(dtype), bias.to(dtype)  # (F, D, width), (F,)
+        by_length, groups = self.group_by_length(char_ids)
         char_ids = F.pad(char_ids, (0, widest))
-        device = char_ids.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else kernels.dtype
-        kernels, bias, places = kernels.to(dtype), bias.to(dtype), places.to(kernels.device)  # (F, D, width), 2 of (F,)
-        by_length, groups = self.group_by_length(char_ids[:, :length])
-        found = []
-        with torch.autocast(device, enabled=False):
-            for words, end in groups:
+        found, places = [], None
+        with torch.autocast(char_ids.device.type, enabled=False):
+            for words, end in groups:  # the longest last
                 embedded = self.embedding(char_ids[words, : end + widest]).to(dtype)  # (u, t + width - 1, D)
-                limits = places if end + widest > length else None
-                keep = torch.is_grad_enabled() and (embedded.requires_grad or kernels.requires_grad)
-                found.append(LargestResponses.apply(embedded, kernels, limits, keep))
+                if places is None and end + widest > length:
+                    filters = zip(self.convolutions, widths)
+                    places = torch.cat([char_ids.new_full(each.bias.shape, length - w + 1) for each, w in filters])
+                found.append(LargestResponses.apply(embedded, kernels, places, wants_gradient(embedded, kernels)))
             return torch.cat(found)[by_length.argsort()] + bias
 
     @torch.compiler.disable  # sizes that depend on the words
@@ -452,8 +462,7 @@ class ElmoLSTM(nn.Module):
     def forward(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> list[torch.Tensor | None]:
         """What is computed with, in the precision it is computed in: x, W, R, b, V, h, c"""
         weights = [self.input_weight, self.recurrent_weight, self.bias, self.projection_weight]
-        device = x.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.bias.dtype
+        dtype = computing_dtype(self.bias)
         x, *weights, h, c = [None if w is None else w.to(dtype) for w in (x, *weights, h, c)]
         cells = c.shape[1]
         # TensorFlow adds the forget bias at run time, so that the weights do not hold it.
@@ -489,9 +498,8 @@ class ElmoLayer(GradientCheckpointingLayer):
     @torch.compiler.disable  # a loop whose length changes with every batch
     def read(self, given: list[torch.Tensor | None], steps: list[int]):
         """Of both directions what its LSTM gives -> outputs (N, P), last h (B, P), last c (B, H), two of each"""
-        keep = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in given)
         with torch.autocast(given[0].device.type, enabled=False):
-            forward, backward = halves(ProjectedLSTMs.apply(steps, *self.clips, keep, *given))
+            forward, backward = halves(ProjectedLSTMs.apply(steps, *self.clips, wants_gradient(*given), *given))
         return zip(forward, backward)
 
 
@@ -1099,11 +1107,10 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         return sums
 
     def _softmax_loss(self, hidden, weight, bias, true_scores, targets, samples):
-        device = hidden.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        dtype = computing_dtype(weight)
         hidden, weight = hidden.to(dtype), weight.to(dtype)
-        keep = torch.is_grad_enabled() and any(t.requires_grad for t in (hidden, weight, bias))
-        with torch.autocast(device, enabled=False):
+        keep = wants_gradient(hidden, weight, bias)
+        with torch.autocast(hidden.device.type, enabled=False):
             return SoftmaxLoss.apply(hidden, weight, bias, true_scores, targets, samples, keep)
 
     @torch.no_grad()

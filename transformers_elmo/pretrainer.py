@@ -343,9 +343,9 @@ class StopWhenAsked(TrainerCallback):
             return
 
         def ask(number, _):
-            if self.asked and time.monotonic() - self.asked_at > self.TOGETHER:
-                raise KeyboardInterrupt
             if self.asked:
+                if time.monotonic() - self.asked_at > self.TOGETHER:
+                    raise KeyboardInterrupt
                 return
             self.asked, self.asked_at = True, time.monotonic()
             print("\nstopping after this step; once more to stop at once", file=sys.stderr, flush=True)
