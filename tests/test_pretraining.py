@@ -474,6 +474,7 @@ if how == "stopped" and rank == "1":  # one of them is asked, and all stop
 trainer = run(Corpus(corpus), folder, steps=6, resume=how == "resumed", callbacks=callbacks)
 found = {"weights": trainer.model.state_dict(), "seen": look.seen, "stopped": trainer.stopped}
 torch.save(found, f"{folder}-{rank}.pt")
+trainer.accelerator.end_training()
 """
 
 

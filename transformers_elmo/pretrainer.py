@@ -511,6 +511,7 @@ def pretrain(
     trainer.stopped = trainer.state.global_step < steps
     if not trainer.stopped and trainer.is_world_process_zero():
         save(trainer, corpus, settings)
+    trainer.accelerator.wait_for_everyone()  # torchrun would end the process that saves if another one failed meanwhile
     return trainer
 
 

@@ -117,6 +117,7 @@ def pretrain_from_texts(texts: Texts, start: Start, settings: Settings, resume: 
     settings.files = [path.name for path in find_files(texts.files)]
     settings.text = {"files": settings.files, **asdict(texts.splitting), "column": texts.column}
     trainer = pretrain(model, tokenizer, corpus, settings, held_out, resume)
+    trainer.accelerator.end_training()  # gloo aborts now and then where several processes end without it
     if not trainer.is_world_process_zero():
         return not trainer.stopped
     if trainer.stopped:
