@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from transformers_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
-from transformers_elmo.convert_scripts.export import export_bilm
+from transformers_elmo.convert.export import export_bilm
 
 
 def memory_of(pid: int) -> dict[int, int]:

@@ -23,7 +23,7 @@ from text import sentences
 from watch import Watch
 
 from transformers_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
-from transformers_elmo.convert_scripts.export import export_bilm
+from transformers_elmo.convert.export import export_bilm
 from transformers_elmo.modeling_elmo import Packing
 
 

@@ -19,9 +19,10 @@ from transformers.utils import logging
 
 from kneser_ney import KneserNey
 from transformers_elmo import DEFAULT_CHECKPOINT, ElmoForPreTraining, ElmoTokenizer
-from transformers_elmo.corpus import CACHE, Corpus, Splitting, corpus_of_files, find_files
-from transformers_elmo.pretrainer import held_out_losses
-from transformers_elmo.windows import Windows
+from transformers_elmo.pretrain.corpus import CACHE, Corpus, Splitting, corpus_of_files
+from transformers_elmo.pretrain.trainer import held_out_losses
+from transformers_elmo.pretrain.windows import Windows
+from transformers_elmo.text import find_files
 
 ORDER = 5
 

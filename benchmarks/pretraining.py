@@ -40,12 +40,12 @@ from text import sentences
 from watch import Watch
 
 from transformers_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
-from transformers_elmo.convert_scripts.export import bilm_options, export_bilm
-from transformers_elmo.corpus import Corpus
+from transformers_elmo.convert.export import bilm_options, export_bilm
 from transformers_elmo.modeling_elmo import distinct_rows, log_uniform, log_uniform_sample
-from transformers_elmo.pretrainer import OPTIMIZERS, RECIPES, Recipe, keep_freed_memory
-from transformers_elmo.pretraining import SIZES
-from transformers_elmo.windows import Windows
+from transformers_elmo.pretrain.corpus import Corpus
+from transformers_elmo.pretrain.recipe import RECIPES, SIZES, Recipe
+from transformers_elmo.pretrain.trainer import OPTIMIZERS, keep_freed_memory
+from transformers_elmo.pretrain.windows import Windows
 
 # Relative, of the first step's loss and of later ones: rounding grows, and training at bf16's soon goes its own way.
 TOLERANCES, BF16_TOLERANCES = (1e-5, 1e-3), (1e-2, np.inf)
@@ -287,7 +287,7 @@ def main():
         negative_samples=arguments.negatives,
         dropout=arguments.dropout,
     )
-    config = SIZES[arguments.size](
+    config = getattr(ElmoConfig, arguments.size)(
         vocab_size=arguments.vocabulary + 1, dropout=recipe.dropout, num_negative_samples=recipe.negative_samples
     )
     if arguments.line:

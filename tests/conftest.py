@@ -1,92 +1,21 @@
-"""What the tests share: a tiny model with weights that reach every branch, batches of words, the golden folder.
+"""Settings and fixtures of all tests. Everything is seeded and offline."""
 
-Everything is seeded and offline.
-"""
-
+import os
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
 
-from transformers_elmo.configuration_elmo import ElmoConfig
-
 torch.set_num_threads(1)
 settings.register_profile("repeatable", derandomize=True, database=None, deadline=None, max_examples=40)
 settings.load_profile("repeatable")
 
 
-def tiny_config(**options) -> ElmoConfig:
-    """12 filters, 7 cells, 5 outputs; clips so narrow that the weights of `randomise` reach them."""
-    sizes = {
-        "vocab_size": 11,
-        "char_vocab_size": 9,
-        "max_characters_per_token": 12,
-        "char_embedding_dim": 4,
-        "char_filters": [[1, 3], [2, 4], [3, 5]],
-        "lstm_dim": 7,
-        "projection_dim": 5,
-        "cell_clip": 0.9,
-        "projection_clip": 0.5,
-    }
-    return ElmoConfig(**{**sizes, **options})
-
-
-def randomise(model: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
-    """Fill every parameter, padding rows and biases too, so that nothing hides behind a zero or a one."""
-    generator = torch.Generator().manual_seed(seed)
-    for name, parameter in model.named_parameters():
-        values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        if name.endswith("gamma"):
-            values = 1.3 + 0.2 * values
-        elif "embedding" in name:
-            values = 0.8 * values
-        elif "lstm" in name and values.dim() == 2:
-            values *= 1.2 / values.shape[0] ** 0.5  # (in, out)
-        elif values.dim() > 1:
-            values *= 1.2 / values[0].numel() ** 0.5  # (out, in) or (out, in, width)
-        else:
-            values *= 0.5
-        parameter.data.copy_(values)
-    return model
-
-
-def random_batch(config: ElmoConfig, lengths: list[int], seed: int = 0, repeats: bool = True) -> dict:
-    """input_ids (B, T), char_ids (B, T, W) and attention_mask (B, T), padded on the right with zeros.
-
-    Words end in padding, the highest character id, as the tokenizer's do. With repeats, only five words are in use.
-    """
-    generator = torch.Generator().manual_seed(seed)
-
-    def draw(low, high, *shape):
-        return torch.randint(low, high, shape, generator=generator)
-
-    width, pad = config.max_characters_per_token, config.char_vocab_size - 1
-    longest = max(lengths, default=0)
-    mask = torch.arange(longest) < torch.tensor(lengths, dtype=torch.long)[:, None]  # (B, T)
-    kinds = 5 if repeats else max(int(mask.sum()), 1)
-    chars = draw(1, pad, kinds, width)  # (kinds, W)
-    # The first word fills the whole width, the second has one character.
-    ends = torch.cat([torch.tensor([width, 1]), draw(1, width + 1, kinds)])[:kinds]
-    chars[torch.arange(width) >= ends[:, None]] = pad
-    words = draw(1, config.vocab_size, kinds)
-    if repeats:  # two words with the same characters, two with the same id
-        chars[3], words[3] = chars[2], words[2] % (config.vocab_size - 1) + 1
-        words[4] = words[2]
-    chosen = draw(0, kinds, len(lengths), longest)  # (B, T)
-    if not repeats:
-        chosen[mask] = torch.arange(int(mask.sum()))
-    return {
-        "input_ids": words[chosen] * mask,
-        "char_ids": chars[chosen] * mask[..., None],
-        "attention_mask": mask.long(),
-    }
-
-
 @pytest.fixture(scope="session")
 def shared_folder() -> Path:
-    """`shared`, next to the repository; large or foreign files that are no part of it."""
-    folder = Path(__file__).resolve().parents[2] / "shared"
+    """Data that is no part of the repository: the folder that ELMO_SHARED names, by default ../shared."""
+    folder = Path(os.environ.get("ELMO_SHARED", Path(__file__).resolve().parents[2] / "shared"))
     if not folder.is_dir():
-        pytest.skip(f"no folder {folder} with golden files")
+        pytest.skip(f"no folder {folder}; set ELMO_SHARED to the folder with golden files and data")
     return folder

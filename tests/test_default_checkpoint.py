@@ -69,7 +69,8 @@ def test_the_demo(monkeypatch, capfd):
 
 def test_held_out_perplexity(opened, shared_folder):
     """A slice of novels that it has not read. On all of them it has 68.2, the 5-gram of the same vocabulary 99.9."""
-    from transformers_elmo.corpus import SentenceSplitter, Splitting, find_files, read_texts
+    from transformers_elmo.pretrain.corpus import SentenceSplitter, Splitting
+    from transformers_elmo.text import find_files, read_texts
 
     model, tokenizer = opened
     (path,) = find_files([str(shared_folder / "data" / "text" / "novels" / "valid.txt.gz")])

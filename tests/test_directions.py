@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from conftest import random_batch, randomise, tiny_config
+from helpers.models import random_batch, randomise, tiny_config
 from transformers_elmo import ElmoModel
 from transformers_elmo.modeling_elmo import FEW_ROWS, direction_threads, side_by_side
 

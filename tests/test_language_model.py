@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import random_batch, randomise, tiny_config
+from helpers.models import random_batch, randomise, tiny_config
 from transformers_elmo import ElmoForPreTraining, ElmoModel, ElmoTokenizer, modeling_elmo
 from transformers_elmo.modeling_elmo import log_uniform, log_uniform_sample, words_read_next
 

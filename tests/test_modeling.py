@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import random_batch, randomise, tiny_config
-from reference import elmo
+from helpers.models import random_batch, randomise, tiny_config
+from helpers.reference import elmo
 from transformers_elmo import modeling_elmo
 from transformers_elmo.configuration_elmo import AUTO_MAP, ElmoConfig
 from transformers_elmo.modeling_elmo import ElmoForPreTraining, ElmoForTokenClassification, ElmoModel

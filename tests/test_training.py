@@ -14,8 +14,8 @@ import pytest
 import torch
 from transformers import DataCollatorForTokenClassification, Trainer, TrainingArguments, pipeline
 
-from hub_server import LoopbackHub
-from test_hub import environment, make_environment, run
+from helpers.environments import environment, make_environment, run
+from helpers.hub_server import LoopbackHub
 from transformers_elmo import ElmoConfig, ElmoForTokenClassification, ElmoTokenizer
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "train_tagger.py"

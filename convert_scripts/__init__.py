@@ -1,1 +1,0 @@
-"""Weights in, weights out and publishing; installed as `transformers_elmo.convert_scripts`."""

@@ -1,0 +1,663 @@
+"""`elmo push` against a loopback Hub: what arrives, who can load it there, bad days and bad folders; the model card.
+
+Most tests run the command in this process, with a Hub of their own. What depends on the environment, Ctrl-C and what is
+loaded where the package is not installed run in processes of their own.
+"""
+
+import ast
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from huggingface_hub import ModelCard
+
+from helpers.command import assert_one_sentence, run
+from helpers.environments import arrays_of, load_arrays, make_environment
+from helpers.environments import run as run_script
+from helpers.hub_server import USER, HubError, LoopbackHub
+from helpers.models import randomise, tiny_config
+from helpers.released import bilm_arrays, bilm_options, write_bilm
+from transformers_elmo import ElmoForTokenClassification, ElmoModel, ElmoTokenizer
+from transformers_elmo.command import main
+from transformers_elmo.convert.card import Provenance
+from transformers_elmo.convert.verification import Parity, Verification
+from transformers_elmo.model_card import model_card, rename_usage
+
+CODE = ["configuration_elmo.py", "modeling_elmo.py", "tokenization_elmo.py"]
+TEXTS = ["Ann Lee visited Paris, London.", "Rain!", "", "Any wörd 😀 will do."]
+ROWS = [Parity("words", 1.25, 1e-7), Parity("lstm_1", 0.75, 2e-7), Parity("mix", 2.0, 4e-7)]
+PROVENANCE = Provenance(
+    "bilm-tf weights", [("a.hdf5", 12345, "ab" * 32)], Verification(ROWS, 8, 120), ["No softmax.", "No mix."]
+)
+
+
+def save(folder, model_class=ElmoModel, seed=0, **options):
+    """A checkpoint without README.md; what its model computes."""
+    config = tiny_config(max_characters_per_token=50, char_vocab_size=262)
+    model, tokenizer = randomise(model_class(config), seed), ElmoTokenizer()
+    arrays = arrays_of(model, tokenizer, TEXTS)
+    model.save_pretrained(folder, **options)
+    tokenizer.save_pretrained(folder)
+    return arrays
+
+
+def head(hub, repo, branch="main") -> Path:
+    """The folder with the files of a branch; its name is the sha of the last commit."""
+    return hub.store / "models" / repo / (hub.store / "models" / repo / "refs" / branch).read_text()
+
+
+def tree(hub, repo, branch="main") -> dict[str, bytes]:
+    """The files of a branch."""
+    folder = head(hub, repo, branch)
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def usage(card: str) -> str:
+    return re.search(r"```python\n(.*?)```", card, re.DOTALL)[1]
+
+
+def elmo(*arguments, env) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of `elmo ARGUMENTS` in a process of its own."""
+    command = [sys.executable, "-m", "transformers_elmo.command", *map(str, arguments)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+def assert_fails(result, *parts):
+    """Exit code 1 and one whole sentence that holds the parts."""
+    assert_one_sentence(result, *parts)
+    assert result[0] == 1 and result[2].endswith(".\n")
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("push")
+
+
+@pytest.fixture(scope="session")
+def checkpoints(folder):
+    """Folders by name, and what their models compute. Their own names hide no file of theirs from the Hub."""
+    made = {name: folder / ".work" / f"checkpoint-{name}" for name in ("base", "tagger", "shards")}
+    arrays = {
+        "base": save(made["base"]),
+        "tagger": save(made["tagger"], ElmoForTokenClassification, 1),
+        "shards": save(made["shards"], seed=2, max_shard_size="2KB"),
+    }
+    base = made["base"]
+    card = model_card(tiny_config(), str(base), 3229, "en", "apache-2.0", "A *title*", PROVENANCE)
+    (base / "README.md").write_text(card, encoding="utf-8")
+    for name in ("runs/täg/events", ".hidden", ".cache/x", "checkpoint-500/model.safetensors", "runs/.x/y"):
+        (base / name).parent.mkdir(parents=True, exist_ok=True)
+        (base / name).write_bytes(b"some \0 bytes \r\n of " + name.encode())
+    return {name: (made[name], arrays[name]) for name in made}
+
+
+@pytest.fixture
+def checkpoint(checkpoints, tmp_path):
+    """A copy of a checkpoint without README.md, to be changed at will."""
+    return shutil.copytree(checkpoints["tagger"][0], tmp_path / "checkpoint")
+
+
+def use(hub, patch, home):
+    """Have this process know no Hub but this; its waits before it tries again take no time."""
+    patch.setattr("huggingface_hub.constants.ENDPOINT", hub.endpoint)
+    patch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(home / "token"))
+    for name, value in (("HUB_OFFLINE", False), ("HUB_DISABLE_XET", True), ("HUB_DISABLE_TELEMETRY", True)):
+        patch.setattr(f"huggingface_hub.constants.HF_{name}", value)
+    patch.setattr("huggingface_hub.utils._http.time", SimpleNamespace(sleep=lambda seconds: None))
+    patch.setenv("HF_TOKEN", "hf_test")
+    patch.setenv("NO_PROXY", "127.0.0.1")
+    for name in ("HUGGING_FACE_HUB_TOKEN", "HF_OIDC_RESOURCE"):
+        patch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    with LoopbackHub(tmp_path / "store") as hub:
+        use(hub, monkeypatch, tmp_path)
+        yield hub
+
+
+# What arrives, and what it is there
+
+
+@pytest.fixture(scope="session")
+def published(folder, checkpoints):
+    """A Hub with the checkpoints, pushed as strangers do; what the command said of the first."""
+    with LoopbackHub(folder / "store") as hub:
+        said = elmo("push", checkpoints["base"][0], "me/base", env=hub.client_env(folder / "home"))
+        with pytest.MonkeyPatch.context() as patch:
+            use(hub, patch, folder)
+            for name, *options in (
+                ("tagger", "tagger"),
+                ("shards", "me/shards"),
+                ("base", "me/private", "--private"),
+                ("base", "me/branch", "--revision", "v1", "--message", "First\n\nwords"),
+            ):
+                assert main(["push", str(checkpoints[name][0]), *options]) == 0
+            source = write_bilm(folder / "source", bilm_options(), bilm_arrays(bilm_options()))
+            convert = ["convert", str(source), "-o", str(folder / "converted"), "--push-to-hub", "me/converted"]
+            assert main(convert) == 0
+        yield hub, said
+
+
+def test_files_arrive_byte_for_byte(checkpoints, published):
+    hub, said = published
+    base, _ = checkpoints["base"]
+    here = {path.relative_to(base).as_posix(): path.read_bytes() for path in base.rglob("*") if path.is_file()}
+    there = tree(hub, "me/base")
+    assert here.keys() - there.keys() == {".hidden", ".cache/x", "checkpoint-500/model.safetensors", "runs/.x/y"}
+    assert there.keys() - here.keys() == {".gitattributes"}
+    card, pushed_card = here.pop("README.md").decode(), there.pop("README.md").decode()
+    assert all(there[name] == content for name, content in here.items() if name in there)
+    assert card.count(f'"{base}"') == 2 and pushed_card == card.replace(f'"{base}"', '"me/base"')
+    sha = head(hub, "me/base").name
+    assert said == (0, f"pushed       {hub.endpoint}/me/base/commit/{sha}\n", "")
+    assert hub.messages[sha] == "Upload ELMo checkpoint"
+    assert not [request for request in hub.requests if request[2] == 501]
+
+
+def test_a_branch_is_filled_and_main_left_alone(published):
+    hub, _ = published
+    assert tree(hub, "me/branch").keys() == {".gitattributes"}
+    branch = {name: content for name, content in tree(hub, "me/branch", "v1").items() if name != "README.md"}
+    assert branch == {name: content for name, content in tree(hub, "me/base").items() if name != "README.md"}
+    assert hub.messages[head(hub, "me/branch", "v1").name] == "First\n\nwords"
+
+
+@pytest.mark.parametrize(
+    "name, repo, model_class, task",
+    [
+        ("tagger", f"{USER}/tagger", ElmoForTokenClassification, "token-classification"),
+        ("shards", "me/shards", ElmoModel, "feature-extraction"),
+    ],
+)
+def test_a_card_is_written_where_there_is_none(checkpoints, published, name, repo, model_class, task):
+    hub, _ = published
+    path, _ = checkpoints[name]
+    card = tree(hub, repo)["README.md"].decode()
+    data = ModelCard(card).data.to_dict()
+    assert (data["library_name"], data["pipeline_tag"]) == ("transformers", task) and "elmo" in data["tags"]
+    assert set(re.findall(r'"([^"]*/[^"]*)"', usage(card))) == {repo}
+    assert f"| parameters | {model_class.from_pretrained(path).num_parameters():,} |" in card
+    assert not (path / "README.md").exists()
+
+
+@pytest.fixture(scope="session")
+def loaded(folder, published):
+    """The folder with arrays of what was loaded by name elsewhere, and what the README of each said when run there."""
+    script = """
+        import contextlib
+        import io
+        import re
+
+        from huggingface_hub import hf_hub_download
+        from transformers import AutoModel
+
+        try:
+            AutoModel.from_pretrained("me/private", trust_remote_code=True, token=False)
+        except OSError as error:
+            said["nobody"] = str(error)
+        for repo, options in given["repos"]:
+            auto_class = "AutoModelForTokenClassification" if "tagger" in repo else "AutoModel"
+            model, tokenizer = open_checkpoint(repo, auto_class, trust_remote_code=True, **options)
+            np.savez(repo.replace("/", " ") + ".npz", **arrays_of(model, tokenizer, given["texts"]))
+            card = open(hf_hub_download(repo, "README.md", **options), encoding="utf-8").read()
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                if not options:
+                    exec(re.search("```python\\n(.*?)```", card, re.DOTALL)[1], {})
+            said[repo] = [type(model).__name__, type(model).__module__, out.getvalue()]
+    """
+    hub, _ = published
+    repos = [("me/base", {}), (f"{USER}/tagger", {}), ("me/shards", {}), ("me/converted", {})]
+    repos += [("me/private", {"token": "hf_test"}), ("me/branch", {"revision": "v1"})]
+    python = make_environment(folder / "environment")
+    return folder / "loaded", run_script(python, script, folder / "loaded", hub, repos=repos, texts=TEXTS)
+
+
+@pytest.mark.parametrize(
+    "repo, name",
+    [
+        ("me/base", "base"),
+        (f"{USER}/tagger", "tagger"),
+        ("me/shards", "shards"),
+        ("me/private", "base"),
+        ("me/branch", "base"),
+    ],
+)
+def test_the_same_numbers_by_name_elsewhere(checkpoints, loaded, repo, name):
+    there, said = loaded
+    _, arrays = checkpoints[name]
+    got = load_arrays(there / f"{repo.replace('/', ' ')}.npz")
+    assert got.keys() == arrays.keys() and all(np.array_equal(got[key], arrays[key]) for key in arrays)
+    model_class, module, _ = said[repo]
+    assert model_class == ("ElmoForTokenClassification" if name == "tagger" else "ElmoModel")
+    assert module.startswith("transformers_modules.")
+
+
+def test_a_converted_model_by_name_elsewhere(folder, published, loaded):
+    """From bilm-tf's files to a stranger's machine: converted, pushed and loaded."""
+    there, _ = loaded
+    model, tokenizer = [opened.from_pretrained(folder / "converted") for opened in (ElmoModel, ElmoTokenizer)]
+    here, got = arrays_of(model, tokenizer, TEXTS), load_arrays(there / "me converted.npz")
+    assert got.keys() == here.keys() and all(np.array_equal(got[key], here[key]) for key in here)
+
+
+@pytest.mark.parametrize("repo", ["me/base", f"{USER}/tagger", "me/shards", "me/converted"])
+def test_the_usage_runs_as_pasted_elsewhere(published, loaded, repo):
+    hub, _ = published
+    _, said = loaded
+    out = said[repo][2]
+    if "tagger" in repo:
+        assert ast.literal_eval(out.replace("np.float32", "")) is not None
+    else:
+        shape, layers = re.findall(r"# (.*?):", usage(tree(hub, repo)["README.md"].decode()))
+        assert out == f"torch.Size([{shape.strip('()')}])\n{layers}\n"
+
+
+def test_a_private_repository_needs_a_token(published, loaded):
+    hub, _ = published
+    _, said = loaded
+    assert "me/private" in said["nobody"] and "token" in said["nobody"]
+    private = {path.parent.name for path in (hub.store / "models").glob("*/*/private")}
+    assert private == {"private"}
+
+
+# Pushed again
+
+
+@pytest.fixture
+def commits(hub):
+    """What each commit that the Hub is sent holds."""
+    seen = []
+
+    def before(request):
+        if "/commit/" in request.url.path:
+            values = [json.loads(line)["value"] for line in request.body.splitlines()]
+            seen.append(sorted(value["path"] for value in values if "path" in value))
+
+    hub.before = before
+    return seen
+
+
+def test_pushed_again_only_changes_go(capsys, checkpoint, hub, commits):
+    first = run(capsys, "push", checkpoint, "me/again")
+    assert run(capsys, "push", checkpoint, "me/again") == first  # the address is that of the same commit
+    (checkpoint / "notes.txt").write_text("new")
+    (checkpoint / "config.json").write_text((checkpoint / "config.json").read_text() + "\n")
+    assert run(capsys, "push", checkpoint, "me/again", "--message", "Second")[0] == 0
+    files = {path.name for path in checkpoint.iterdir()} | {"README.md"}
+    assert commits == [sorted(files - {"notes.txt"}), ["config.json", "notes.txt"]]
+    assert tree(hub, "me/again").keys() == files | {".gitattributes"}
+    assert [method for method, _, _ in hub.requests].count("PUT") == 1
+
+
+def test_what_others_put_into_the_repository_stays(capsys, checkpoint, hub):
+    run(capsys, "push", checkpoint, "me/again")
+    (checkpoint / "notes.txt").write_text("new")
+    run(capsys, "push", checkpoint, "me/again")
+    (checkpoint / "notes.txt").unlink()
+    run(capsys, "push", checkpoint, "me/again")
+    assert tree(hub, "me/again")["notes.txt"] == b"new"
+
+
+def test_no_weights_of_an_earlier_push_are_loaded(capsys, checkpoints, checkpoint, hub):
+    run(capsys, "push", checkpoint, "me/again")
+    shards, arrays = checkpoints["shards"]
+    run(capsys, "push", shards, "me/again")
+    model = ElmoModel.from_pretrained(head(hub, "me/again"))
+    assert np.array_equal(arrays_of(model, ElmoTokenizer(), TEXTS)["mix"], arrays["mix"])
+
+
+def test_private_over_a_public_repository(capsys, checkpoint, hub):
+    run(capsys, "push", checkpoint, "me/public")
+    (checkpoint / "secret.txt").write_text("secret")
+    run(capsys, "push", checkpoint, "me/public", "--private")
+    assert (hub.store / "models/me/public/private").exists() or "secret.txt" not in tree(hub, "me/public")
+
+
+def test_the_lines_of_a_readme_end_as_they_did(capsys, checkpoint, hub):
+    readme = b'# Mine\r\n\r\nElmoModel.from_pretrained("x")\r\n'
+    (checkpoint / "README.md").write_bytes(readme)
+    run(capsys, "push", checkpoint, "me/crlf")
+    assert tree(hub, "me/crlf")["README.md"] == readme
+
+
+# Bad days
+
+
+def test_no_token(checkpoints, hub, tmp_path):
+    env = hub.client_env(tmp_path / "home", token=None)
+    assert_fails(elmo("push", checkpoints["base"][0], "me/none", env=env), "hf auth login", "HF_TOKEN")
+    assert hub.requests == []
+
+
+def test_offline(capsys, checkpoint, hub, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert_fails(run(capsys, "push", checkpoint, "me/none"), "HF_HUB_OFFLINE")
+    assert hub.requests == []
+
+
+def test_the_hub_is_not_there(capsys, checkpoint, tmp_path, monkeypatch):
+    with LoopbackHub(tmp_path / "store") as gone:
+        use(gone, monkeypatch, tmp_path)
+    assert_fails(run(capsys, "push", checkpoint, "me/none"), "cannot be reached", "check the network")
+
+
+def hang_up(request):
+    raise ConnectionResetError
+
+
+def answer(status, message):
+    def refuse(request):
+        raise HubError(status, message)
+
+    return refuse
+
+
+def page(request):
+    """What a hotel's network answers instead of the Hub."""
+    request.reply(200, b"<html>Welcome</html>")
+    raise ConnectionResetError
+
+
+@pytest.mark.parametrize(
+    "where, what, parts",
+    [
+        ("whoami", answer(401, "Invalid credentials"), ["refused the token", "settings/tokens"]),
+        ("repos/create", answer(401, "Invalid credentials"), ["refused the token"]),
+        ("repos/create", answer(403, "No rights"), ["no right to write to me/bad-day"]),
+        ("preupload", answer(403, "No rights"), ["no right to write to me/bad-day"]),
+        ("lfs/objects/batch", answer(403, "No rights"), ["no right to write to me/bad-day"]),
+        ("/commit/", answer(403, "No rights"), ["no right to write to me/bad-day"]),
+        ("whoami", answer(500, "It is raining"), ["me/bad-day", "It is raining"]),
+        ("repos/create", answer(503, "It is raining"), ["me/bad-day", "It is raining"]),
+        ("preupload", answer(500, "It is raining"), ["me/bad-day", "It is raining"]),
+        ("/commit/", answer(500, "It is raining"), ["me/bad-day", "It is raining"]),
+        ("/commit/", answer(413, "Too much"), ["me/bad-day", "Too much"]),
+        ("whoami", answer(429, "Too often"), ["me/bad-day", "429"]),
+        ("whoami", hang_up, ["cannot be reached", "try again"]),
+        ("repos/create", hang_up, ["cannot be reached", "try again"]),
+        ("preupload", hang_up, ["cannot be reached", "try again"]),
+        ("lfs/objects/batch", hang_up, ["cannot be reached", "try again"]),
+        ("/commit/", hang_up, ["cannot be reached", "try again"]),
+        pytest.param("PUT", hang_up, ["cannot be reached", "try again"]),
+        pytest.param("PUT", answer(403, "No rights"), ["no right to write"]),
+        pytest.param("whoami", page, ["Hub"]),
+    ],
+)
+def test_bad_days(capsys, checkpoint, hub, where, what, parts):
+    hub.before = lambda request: what(request) if where in f"{request.command} {request.url.path}" else None
+    assert_fails(run(capsys, "push", checkpoint, "me/bad-day"), *parts)
+    if (hub.store / "models").exists():  # no half of a checkpoint
+        assert tree(hub, "me/bad-day").keys() == {".gitattributes"}
+    hub.before = lambda request: None
+    assert run(capsys, "push", checkpoint, "me/bad-day")[0] == 0
+
+
+def test_a_short_bad_day_is_waited_for(capsys, checkpoint, hub):
+    failures = iter([hang_up, answer(503, "It is raining")])
+    hub.before = lambda request: next(failures, lambda _: None)(request) if request.command == "PUT" else None
+    assert run(capsys, "push", checkpoint, "me/short")[0] == 0
+    assert "model.safetensors" in tree(hub, "me/short")
+
+
+@pytest.mark.parametrize("from_file", [False, True])
+def test_a_token_that_is_refused(capsys, checkpoint, hub, tmp_path, monkeypatch, from_file):
+    def before(request):
+        if request.token == "Bearer hf_bad":
+            raise HubError(401, "Invalid credentials in Authorization header")
+
+    hub.before = before
+    monkeypatch.setenv("HF_TOKEN", "" if from_file else "hf_bad")
+    (tmp_path / "token").write_text("hf_bad")
+    assert_fails(run(capsys, "push", checkpoint, "me/none"), "refused the token")
+    assert [path for _, path, _ in hub.requests] == ["/api/whoami-v2"]
+
+
+def test_a_token_that_is_none(capsys, checkpoint, hub, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_tökén")
+    assert_fails(run(capsys, "push", checkpoint, "me/none"), "token")
+
+
+def test_a_trusted_publisher_without_an_id(capsys, checkpoint, hub, monkeypatch):
+    monkeypatch.setenv("HF_OIDC_RESOURCE", "me/none")
+    assert_fails(run(capsys, "push", checkpoint, "me/none"), "HF_OIDC_RESOURCE")
+
+
+@pytest.mark.parametrize("repo", ["a/b/c", "with space", "", "a--b", "x.git", "me/", "/x", "x" * 97])
+def test_names_that_are_none(capsys, checkpoint, hub, repo):
+    assert_fails(run(capsys, "push", checkpoint, repo), f"name like user/elmo; got {repo!r}")
+    assert not (hub.store / "models").exists()
+
+
+def test_ctrl_c_during_an_upload(checkpoint, hub, tmp_path):
+    reached, over = threading.Event(), threading.Event()
+
+    def before(request):
+        if request.command == "PUT":
+            reached.set()
+            over.wait(120)
+
+    hub.before = before
+    command = [sys.executable, "-m", "transformers_elmo.command", "push", checkpoint, "me/stopped"]
+    env = hub.client_env(tmp_path / "home")
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert reached.wait(120)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)
+        over.set()
+    assert (process.returncode, *said) == (130, "", "elmo: stopped\n")
+    assert tree(hub, "me/stopped").keys() == {".gitattributes"}
+
+
+# Bad folders: nothing is asked of the Hub
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *CODE,
+        *["config.json", "model.safetensors", "tokenizer_config.json"],
+        pytest.param("tokenizer.json"),
+    ],
+)
+def test_what_a_folder_lacks_is_named(capsys, checkpoint, hub, name):
+    (checkpoint / name).unlink()
+    assert_fails(run(capsys, "push", checkpoint, "me/none"), checkpoint, f"it lacks {name}:")
+    assert hub.requests == []
+
+
+def test_all_that_a_folder_lacks_is_named(capsys, hub, tmp_path):
+    (tmp_path / "empty").mkdir()
+    names = [*CODE, "config.json", "model.safetensors", "tokenizer_config.json"]
+    assert_fails(run(capsys, "push", tmp_path / "empty", "me/none"), tmp_path / "empty", *names)
+    assert hub.requests == []
+
+
+def test_a_missing_shard_is_named(capsys, checkpoints, hub, tmp_path):
+    path = shutil.copytree(checkpoints["shards"][0], tmp_path / "shards")
+    shard = sorted(path.glob("model-*.safetensors"))[1]
+    shard.unlink()
+    assert_fails(run(capsys, "push", path, "me/none"), shard.name)
+
+
+def test_a_folder_that_is_not_there(capsys, hub, tmp_path):
+    assert_fails(run(capsys, "push", tmp_path / "nowhere", "me/none"), tmp_path / "nowhere", "does not exist")
+    assert hub.requests == []
+
+
+def test_a_folder_that_is_a_file(capsys, checkpoint, hub):
+    code, out, err = run(capsys, "push", checkpoint / "model.safetensors", "me/none")
+    assert_fails((code, out, err), checkpoint / "model.safetensors", "folder")
+    assert "does not exist" not in err and hub.requests == []
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 0.999], ids="empty in_the_header in_the_middle at_the_end".split())
+def test_weights_that_are_cut_off(capsys, checkpoint, hub, kept):
+    weights = checkpoint / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[: int(kept * weights.stat().st_size)])
+    assert_fails(run(capsys, "push", checkpoint, "me/none"), weights, "cut off")
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize(
+    "content, parts",
+    [
+        (b'{"model_type": "bert"}', ["must describe an ELMo model", "bert"]),
+        (b'{"model_type": null}', ["must describe an ELMo model"]),
+        (b'{"model_type": "elmo"', ["config.json", "must be JSON"]),
+        (b"", ["config.json", "must be JSON"]),
+        (b"{}", ["config.json"]),
+        (b"[]", ["config.json"]),
+        (b'"elmo"', ["config.json"]),
+        (b"\xff\xfe{}", ["config.json"]),
+        (b'{"model_type": "elmo", "inputs": "bytes"}', ["inputs must be one of"]),
+        (b'{"model_type": "elmo", "lstm_dim": "wide"}', ["lstm_dim"]),
+    ],
+)
+def test_configurations_of_no_elmo(capsys, checkpoint, hub, content, parts):
+    (checkpoint / "config.json").write_bytes(content)
+    assert_fails(run(capsys, "push", checkpoint, "me/none"), *parts)
+    assert hub.requests == []
+
+
+def test_a_readme_that_is_not_utf_8(capsys, checkpoint, hub):
+    (checkpoint / "README.md").write_bytes(b"na\xefve")
+    assert_fails(run(capsys, "push", checkpoint, "me/none"), checkpoint / "README.md")
+    assert not (hub.store / "models").exists()
+
+
+# Pushed by `elmo convert`
+
+
+@pytest.fixture
+def converted(checkpoint, hub, monkeypatch):
+    """`elmo convert` without its work: the output is a copy. The requests that the Hub had had before each call."""
+    calls = []
+
+    def convert(source, output, *rest):
+        calls.append([path for _, path, _ in hub.requests])
+        shutil.copytree(checkpoint, output)
+
+    monkeypatch.setattr("transformers_elmo.command.convert", convert)
+    return calls
+
+
+def test_a_conversion_is_pushed(capsys, hub, converted, tmp_path):
+    options = ["--push-to-hub", "me/converted", "--private", "--revision", "v1", "--message", "Mine"]
+    code, out, err = run(capsys, "convert", tmp_path / "source", "-o", tmp_path / "out", *options)
+    sha = head(hub, "me/converted", "v1").name
+    assert (code, out, err) == (0, f"pushed       {hub.endpoint}/me/converted/commit/{sha}\n", "")
+    assert converted == [["/api/whoami-v2"]]
+    assert "model.safetensors" in tree(hub, "me/converted", "v1") and hub.messages[sha] == "Mine"
+    assert (hub.store / "models/me/converted/private").exists()
+
+
+@pytest.mark.parametrize(
+    "token, where, repo, part",
+    [
+        ("", None, "me/none", "hf auth login"),
+        ("hf_test", answer(401, "Invalid credentials"), "me/none", "refused the token"),
+        ("hf_test", hang_up, "me/none", "cannot be reached"),
+        pytest.param("hf_test", None, "a/b/c", "name like"),
+    ],
+    ids=["no token", "refused token", "no Hub", "no name"],
+)
+def test_nothing_is_converted_that_cannot_be_pushed(
+    capsys, hub, converted, tmp_path, monkeypatch, token, where, repo, part
+):
+    monkeypatch.setenv("HF_TOKEN", token)
+    hub.before = where or hub.before
+    assert_fails(run(capsys, "convert", tmp_path / "source", "-o", tmp_path / "out", "--push-to-hub", repo), part)
+    assert converted == [] and not (tmp_path / "out").exists()
+
+
+# The model card
+
+
+@pytest.mark.parametrize(
+    "inputs, rows",
+    [
+        ("characters", ["characters", "filters"]),
+        ("words", ["words"]),
+        ("words+characters", ["characters", "filters", "words"]),
+    ],
+)
+@pytest.mark.parametrize("projection", [5, None])
+def test_sizes_on_the_card(inputs, rows, projection):
+    config = tiny_config(inputs=inputs, projection_dim=projection)
+    sizes = model_card(config, "me/elmo", 1234567).partition("## Sizes")[2]
+    table = dict(re.findall(r"^\| (\S+) \| (.*) \|$", sizes, re.MULTILINE))
+    assert list(table) == ["parameters", *rows, "LSTM", *(["projection"] if projection else [])]
+    assert table["parameters"] == "1,234,567" and table["LSTM"] == "2 layers x 2 directions x 7 cells"
+    assert table.get("characters", "8, 12 to a word") == "8, 12 to a word"
+    assert table.get("words", "10") == "10" and table.get("projection", "5") == "5"
+
+
+@pytest.mark.parametrize("architecture", [None, "ElmoModel", "ElmoForPreTraining", "ElmoForTokenClassification"])
+@pytest.mark.parametrize("given", [{}, {"language": "pt"}, {"license": "mit"}, {"language": "en", "license": "mit"}])
+def test_metadata_of_the_card(architecture, given):
+    config = tiny_config(architectures=architecture and [architecture])
+    card = ModelCard(model_card(config, "me/elmo", 1, **given))
+    data = card.data.to_dict()
+    assert {name: data.pop(name) for name in given} == given
+    assert data.keys() == {"library_name", "pipeline_tag", "tags"} and "elmo" in data["tags"]
+    is_tagger = architecture == "ElmoForTokenClassification"
+    assert data["pipeline_tag"] == ("token-classification" if is_tagger else "feature-extraction")
+    assert card.text.startswith("\n# elmo\n")
+
+
+@pytest.mark.parametrize("notes", [[], ["No softmax."], ["No softmax.", "No mix."]])
+def test_provenance_on_the_card(notes):
+    bare = model_card(tiny_config(), "me/elmo", 1, title="Mine")
+    card = model_card(tiny_config(), "me/elmo", 1, title="Mine", provenance=replace(PROVENANCE, notes=notes))
+    assert "\n# Mine\n" in bare and "## Source" not in bare and "## Parity" not in bare
+    assert card.startswith(bare)
+    source, parity = card.removeprefix(bare).split("\n\n## Parity\n\n")
+    assert "from bilm-tf weights:\n\n|" in source and f"| `a.hdf5` | 12,345 | `{'ab' * 32}` |" in source
+    assert re.findall(r"^- (.*)$", source, re.MULTILINE) == notes
+    assert "120 words of 8 sentences" in " ".join(parity.split()) and "1e-05" in parity
+    rows = re.findall(r"^\| (\w+) \| (\S+) \| (\S+) \|$", parity, re.MULTILINE)
+    assert rows == [(row.name, f"{row.largest:.2f}", f"{row.difference:.1e}") for row in ROWS]
+
+
+@pytest.mark.parametrize("inputs", ["characters", "words", "words+characters"])
+def test_the_prose_of_the_card_is_filled(inputs):
+    card = model_card(tiny_config(inputs=inputs), "me/elmo", 1, provenance=PROVENANCE)
+    text = re.sub(r"```.*?```", "", ModelCard(card).text, flags=re.DOTALL).strip()
+    prose = [p.splitlines() for p in re.split(r"\n\n+", text) if not p.startswith(("#", "|", "-"))]
+    assert len(prose) == 4
+    for *lines, last in prose:
+        assert last.endswith((".", ":")) and len(last) <= 120
+        assert all(60 < len(line) <= 120 for line in lines)
+
+
+@pytest.mark.parametrize("provenance", [None, PROVENANCE, replace(PROVENANCE, notes=[])])
+def test_no_odd_blanks_on_the_card(provenance):
+    card = model_card(tiny_config(), "me/elmo", 1, provenance=provenance)
+    assert not re.search(r"\n\n\n|[ \t]$", card, re.MULTILINE) and card.endswith("|\n")
+    # A table and a heading stand between blank lines, or they are not seen as such.
+    assert not re.search(r"[^|\n]\n\|", card) and not re.search(r"\|\n[^|\n]", card)
+    assert not re.search(r"[^\n]\n## |## .*\n[^\n]", card)
+
+
+@pytest.mark.parametrize("architecture", ["ElmoModel", "ElmoForTokenClassification"])
+@pytest.mark.parametrize("name", ["/a b/c", "pt", "bank", "first", "token-classification"])
+def test_renamed(architecture, name):
+    """Usage that was made here loads the new name; what somebody else wrote stays as it is."""
+    config = tiny_config(architectures=[architecture])
+    old, new = [model_card(config, loaded, 1, title="Mine") for loaded in (name, "me/\\1")]
+    assert rename_usage(old, "me/\\1") == new
+    assert rename_usage(new, "me/\\1") == new
+    for other in ("no usage", 'BertModel.from_pretrained("bert-base-cased")\r\n'):
+        assert rename_usage(other, "me/elmo") == other

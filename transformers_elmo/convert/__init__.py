@@ -1,0 +1,1 @@
+"""Conversion: released weights in, weights out, checkpoints to the Hub. `job.py` is its front door."""

@@ -1,0 +1,32 @@
+# Copyright 2026 The transformers-elmo authors.
+# Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
+"""What the model card of a converted checkpoint says of its source."""
+
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+from ..model_card import fill_template, table
+from .verification import TOLERANCE, Verification
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a checkpoint comes from and how near it is to it."""
+
+    format: str
+    files: list[tuple[str, int, str]]  # name, bytes, SHA-256
+    verification: Verification
+    notes: list[str] = field(default_factory=list)
+
+    def section(self) -> str:
+        return fill_template(
+            "source",
+            version=version("transformers-elmo"),
+            format=self.format,
+            files=table((f"`{file}`", f"{size:,}", f"`{digest}`") for file, size, digest in self.files),
+            notes="".join(f"\n- {note}" for note in self.notes) + ("\n" if self.notes else ""),
+            words=self.verification.words,
+            sentences=self.verification.sentences,
+            tolerance=TOLERANCE,
+            parity=table((row.name, f"{row.largest:.2f}", f"{row.difference:.1e}") for row in self.verification.rows),
+        )

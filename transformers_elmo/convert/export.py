@@ -1,0 +1,107 @@
+# Copyright 2026 The transformers-elmo authors.
+# Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
+"""A checkpoint becomes the files that bilm-tf and AllenNLP read, so that nobody is locked in."""
+
+import io
+import json
+from pathlib import Path
+
+import torch
+
+from ..configuration_elmo import ElmoConfig
+from ..files import check_new_folder, new_folder
+from ..modeling_elmo import ElmoPreTrainedModel
+from ..tokenization_elmo import ElmoTokenizer
+from .reading import import_h5py
+from .weight_names import BILM
+
+
+def export_bilm(model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer, output: Path):
+    """Write options.json, weights.hdf5, vocab.txt where there are words and softmax.hdf5 where there is a softmax.
+
+    Converted again they give the same checkpoint bit for bit, unless the weights held the forget bias.
+    """
+    check_expressible(model.config, tokenizer)
+    h5py = import_h5py("Writing hdf5 files")
+    weights = {name.removeprefix("elmo."): p.detach() for name, p in model.named_parameters()}
+    has_words = tokenizer.vocab_size > len(tokenizer.all_special_tokens)
+    check_new_folder(output)
+    with new_folder(output) as staging:
+        (staging / "options.json").write_text(json.dumps(bilm_options(model.config), indent=2) + "\n", encoding="utf-8")
+        if has_words:
+            tokenizer.save_vocabulary(str(staging))
+        written, folded, images = set(), 0.0, {}
+        for name in weights:
+            found = BILM.to_theirs(name)
+            if found is None or found[0] in written:  # the mix and a head are no part of the format
+                continue
+            theirs, names, change = found
+            tensors = [weights[n].to(torch.float32) for n in names]
+            if name.endswith("_lstm.bias") and model.config.forget_bias != 1:
+                tensors, error = fold_forget_bias(tensors[0], model.config.forget_bias)
+                folded = max(folded, error)
+            array = change.to_theirs(*tensors).contiguous().numpy()
+            path = staging / ("softmax.hdf5" if theirs.startswith("softmax/") else "weights.hdf5")
+            # In memory first: HDF5 crashes where the disk is full.
+            with h5py.File(images.setdefault(path, io.BytesIO()), "a") as file:
+                file.create_dataset(theirs, data=array)
+            written.add(theirs)
+        for path, image in images.items():
+            path.write_bytes(image.getbuffer())
+        files = sorted(path.name for path in staging.iterdir())
+    if folded:
+        print(f"note         the forget bias was taken out of the weights, which rounds by {folded:.1e} at most")
+    if model.config.mix != "learned" or any(weights["mix.weights"] != 0) or weights["mix.gamma"] != 1:
+        print("note         the format has no place for the mix of layers, which was left out")
+    print(f"written      {output}: {', '.join(files)}")
+
+
+def check_expressible(config: ElmoConfig, tokenizer: ElmoTokenizer):
+    """bilm-tf has no option for some of ours."""
+    own_characters = "characters" in config.inputs and (
+        tokenizer.char_vocab is not None or config.char_vocab_size != 262
+    )
+    if config.inputs == "words+characters" or own_characters:
+        raise ValueError(
+            "The format bilm holds models that read bytes or words; this one reads "
+            + ("both words and characters." if config.inputs == "words+characters" else "characters of its own.")
+        )
+    if config.inputs == "words" and config.word_embedding_dim not in (None, config.output_dim):
+        raise ValueError(
+            f"The format bilm holds word vectors of the LSTM's size {config.output_dim}; "
+            f"this model has {config.word_embedding_dim}."
+        )
+
+
+def fold_forget_bias(bias: torch.Tensor, forget_bias: float) -> tuple[list[torch.Tensor], float]:
+    """The bias (4H,) for a forget bias of 1 that is added at run time, and by how much it was rounded."""
+    exact = bias.double()
+    exact.chunk(4)[1].add_(forget_bias - 1)  # gates i, f, o, j
+    return [exact.float()], float((exact.float() - exact).abs().max())
+
+
+def bilm_options(config: ElmoConfig) -> dict:
+    """What ElmoConfig.from_bilm_options reads, and all that bilm-tf and AllenNLP ask for."""
+    options = {
+        "bidirectional": True,
+        "dropout": config.dropout,
+        "lstm": {
+            "cell_clip": config.cell_clip,
+            "dim": config.lstm_dim,
+            "n_layers": config.num_hidden_layers,
+            "proj_clip": config.projection_clip,
+            "projection_dim": config.output_dim,
+            "use_skip_connections": config.use_skip_connections,
+        },
+        "n_tokens_vocab": config.vocab_size - 1,
+    }
+    if config.inputs == "characters":
+        options["char_cnn"] = {
+            "activation": config.char_activation,
+            "embedding": {"dim": config.char_embedding_dim},
+            "filters": config.char_filters,
+            "max_characters_per_token": config.max_characters_per_token,
+            "n_characters": config.char_vocab_size,
+            "n_highway": config.num_highway_layers,
+        }
+    return options

@@ -1,0 +1,3 @@
+"""Embedding: text to vectors. `job.py` is its front door."""
+
+LAYERS = ("mix", "all", "words", "top")
