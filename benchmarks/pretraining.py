@@ -79,9 +79,9 @@ def plain(model: ElmoForPreTraining, batch: dict, state):
             last[0].append(h.detach())
             last[1].append(c.detach())
     hidden = [F.dropout(x.flatten(0, 1), config.dropout) for x in layers]
-    drawn = [log_uniform_sample(config.num_negative_samples, len(model.softmax.bias), "cpu") for _ in hidden]
+    drawn = [log_uniform_sample(config.num_negative_samples, len(model.lm_head.bias), "cpu") for _ in hidden]
     targets = [words.t().flatten() - 1 for words in batch["targets"]]
-    losses = [plain_loss(model.softmax, *given) for given in zip(hidden, targets, drawn)]
+    losses = [plain_loss(model.lm_head, *given) for given in zip(hidden, targets, drawn)]
     return sum(losses) / 2, [torch.stack(part).unflatten(0, (-1, 2)) for part in last]
 
 

@@ -107,7 +107,7 @@ def plain_step(model, windows, state=None):
 
 
 def plain_loss(model, hidden, words, samples):
-    weight, bias = model.softmax.weight, model.softmax.bias
+    weight, bias = model.lm_head.weight, model.lm_head.bias
     if samples is None:
         return F.cross_entropy(hidden @ weight.t() + bias, words)
     chosen, draws = samples
@@ -446,12 +446,12 @@ def test_sentences_come_in_a_list():
 @pytest.mark.parametrize("words", [7, 15])
 def test_more_words_and_fewer(inputs, words):
     model = build(inputs=inputs)
-    old, batch = model.softmax, random_batch(model.config, [3, 2])
+    old, batch = model.lm_head, random_batch(model.config, [3, 2])
     before = model(**batch).forward_logits
     model.resize_token_embeddings(words)
-    assert model.config.vocab_size == words and model.softmax.out_features == words - 1
+    assert model.config.vocab_size == words and model.lm_head.out_features == words - 1
     kept = min(words, 11)
-    assert torch.equal(model.softmax.weight[: kept - 1], old.weight[: kept - 1])
+    assert torch.equal(model.lm_head.weight[: kept - 1], old.weight[: kept - 1])
     batch["input_ids"] %= kept
     if inputs == "characters":
         torch.testing.assert_close(model(**batch).forward_logits[..., :kept], before[..., :kept])
@@ -463,4 +463,4 @@ def test_a_checkpoint_without_softmax_gets_a_new_one(tmp_path):
     plain.save_pretrained(tmp_path)
     model = ElmoForPreTraining.from_pretrained(tmp_path)
     torch.testing.assert_close(model.elmo.state_dict(), plain.state_dict())
-    assert model.softmax.weight.std() > 0 and all(p.requires_grad for p in model.elmo.bilm.parameters())
+    assert model.lm_head.weight.std() > 0 and all(p.requires_grad for p in model.elmo.bilm.parameters())

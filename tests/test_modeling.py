@@ -674,7 +674,7 @@ def test_language_models_score_the_next_word(inputs):
     outputs = model(**batch, state=state, output_hidden_states=True)
     weights = weights_of(model.elmo)
     layers, _, last_state = elmo(model.config, weights, sentences_of(batch), [part.numpy() for part in state])
-    weight, bias = weights_of(model)["softmax.weight"], weights_of(model)["softmax.bias"]
+    weight, bias = weights_of(model)["lm_head.weight"], weights_of(model)["lm_head.bias"]
     size = model.config.output_dim
     for row, sentence in enumerate(layers):
         for logits, half in ((outputs.forward_logits, slice(size)), (outputs.backward_logits, slice(size, None))):
@@ -703,7 +703,7 @@ def test_a_softmax_is_passed_over_where_it_is_not_asked_for(model_class, tmp_pat
     model = build_language_model(torch.float32)
     model.save_pretrained(tmp_path)
     loaded, report = model_class.from_pretrained(tmp_path, output_loading_info=True)
-    assert not report["unexpected_keys"] and "softmax." not in caplog.text
+    assert not report["unexpected_keys"] and "lm_head." not in caplog.text
     batch = random_batch(model.config, [3])
     assert torch.equal(loaded.base_model(**batch).last_hidden_state, model.elmo(**batch).last_hidden_state)
 

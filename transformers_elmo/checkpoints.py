@@ -23,7 +23,7 @@ def resolve(checkpoint: str) -> str:
 
 
 @contextmanager
-def explained(checkpoint: str) -> Iterator[None]:
+def user_errors(checkpoint: str) -> Iterator[None]:
     """Say what is wrong with a checkpoint where transformers would tell of its files and of the network."""
     try:
         yield
@@ -40,27 +40,27 @@ def explained(checkpoint: str) -> Iterator[None]:
 
 def load_config(checkpoint: str) -> ElmoConfig:
     checkpoint = resolve(checkpoint)
-    with explained(checkpoint):
+    with user_errors(checkpoint):
         config = AutoConfig.from_pretrained(checkpoint)
     if config.model_type != "elmo":
         raise ValueError(f"{checkpoint} must be an ELMo checkpoint, it is of type {config.model_type}.")
     return config
 
 
-def has_softmax(config: ElmoConfig) -> bool:
+def has_lm_head(config: ElmoConfig) -> bool:
     return config.architectures == ["ElmoForPreTraining"]
 
 
 def load_model(
-    checkpoint: str, config: ElmoConfig, with_softmax: bool = False, dtype: torch.dtype | None = None
+    checkpoint: str, config: ElmoConfig, with_lm_head: bool = False, dtype: torch.dtype | None = None
 ) -> ElmoModel | ElmoForPreTraining:
     """Its biLM whole, with its softmax if that is asked for; a new softmax where it has none."""
-    model_class = ElmoForPreTraining if with_softmax else ElmoModel
+    model_class = ElmoForPreTraining if with_lm_head else ElmoModel
     options = {} if dtype is None else {"dtype": dtype}
     checkpoint = resolve(checkpoint)
-    with explained(checkpoint):
+    with user_errors(checkpoint):
         model, report = model_class.from_pretrained(checkpoint, config=config, output_loading_info=True, **options)
-    missing = [name for name in report["missing_keys"] if has_softmax(config) or not name.startswith("softmax.")]
+    missing = [name for name in report["missing_keys"] if has_lm_head(config) or not name.startswith("lm_head.")]
     if missing:
         raise ValueError(f"{checkpoint} must hold the weights of an ELMo model, it lacks {min(missing)}.")
     return model
@@ -68,5 +68,5 @@ def load_model(
 
 def load_tokenizer(checkpoint: str) -> ElmoTokenizer:
     checkpoint = resolve(checkpoint)
-    with explained(checkpoint):
+    with user_errors(checkpoint):
         return ElmoTokenizer.from_pretrained(checkpoint)

@@ -579,7 +579,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
     base_model_prefix = "elmo"
     supports_gradient_checkpointing = True
     _no_split_modules = ["ElmoTokenEncoder", "ElmoLayer"]
-    _keys_to_ignore_on_load_unexpected = [r"^softmax\."]  # a language model's, where it is not asked for
+    _keys_to_ignore_on_load_unexpected = [r"^lm_head\."]  # a language model's, where it is not asked for
 
     @classmethod
     def from_pretrained(
@@ -972,7 +972,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     def __init__(self, config: ElmoConfig):
         super().__init__(config)
         self.elmo = ElmoModel(config)
-        self.softmax = nn.Linear(config.output_dim, config.vocab_size - 1)  # row r is the word with id r + 1
+        self.lm_head = nn.Linear(config.output_dim, config.vocab_size - 1)  # row r is the word with id r + 1
         self.post_init()
         self._freeze()
 
@@ -982,12 +982,12 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     def resize_token_embeddings(self, new_num_tokens=None, pad_to_multiple_of=None, mean_resizing=True):
         """Make room for more words, or for fewer, in the softmax too; its new rows start as those of a new model."""
         table = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        old, rows = self.softmax, self.config.vocab_size - 1
+        old, rows = self.lm_head, self.config.vocab_size - 1
         if rows != old.out_features:
-            self.softmax = nn.Linear(old.in_features, rows, device=old.weight.device, dtype=old.weight.dtype)
-            self._init_weights(self.softmax)
+            self.lm_head = nn.Linear(old.in_features, rows, device=old.weight.device, dtype=old.weight.dtype)
+            self._init_weights(self.lm_head)
             with torch.no_grad():
-                for new, kept in zip(self.softmax.parameters(), old.parameters()):
+                for new, kept in zip(self.lm_head.parameters(), old.parameters()):
                     new[: len(kept)] = kept[:rows]
         return table
 
@@ -1022,7 +1022,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             output_hidden_states = self.config.output_hidden_states
         rest = {"hidden_states": outputs.hidden_states if output_hidden_states else None, "state": outputs.state}
         if labels is None:
-            logits = [self.softmax(half) for half in top.chunk(2, -1)]  # (B, T, V - 1)
+            logits = [self.lm_head(half) for half in top.chunk(2, -1)]  # (B, T, V - 1)
             logits = [F.pad(each, (1, 0), value=torch.finfo(each.dtype).min) for each in logits]
             return ElmoForPreTrainingOutput(forward_logits=logits[0], backward_logits=logits[1], **rest)
         mask = self.elmo._check_inputs(input_ids, char_ids, attention_mask)[2]
@@ -1060,9 +1060,9 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         hidden = [F.dropout(h[places], self.config.dropout, self.training) for h, places in zip(hidden, known)]
         rows = [words.to(h.device)[places] - 1 for h, words, places in zip(hidden, targets, known)]
         for words in rows:
-            if len(words) and int(words.max()) >= len(self.softmax.bias):
+            if len(words) and int(words.max()) >= len(self.lm_head.bias):
                 raise ValueError(
-                    f"Words to predict must have ids up to {len(self.softmax.bias)}, got {int(words.max()) + 1}: "
+                    f"Words to predict must have ids up to {len(self.lm_head.bias)}, got {int(words.max()) + 1}: "
                     "use the tokenizer of this checkpoint."
                 )
         if self.samples is None:
@@ -1075,12 +1075,12 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     def samples(self) -> int | None:
         """How many words the right one competes with, None for all"""
         number = self.config.num_negative_samples
-        return number if self.training and number is not None and number < len(self.softmax.bias) else None
+        return number if self.training and number is not None and number < len(self.lm_head.bias) else None
 
     @torch.compiler.disable
     def word_losses(self, hidden: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """-log p of words among all, their sum and each (N,): hidden (N, P), targets (N,) rows of the softmax"""
-        return self._softmax_loss(hidden, self.softmax.weight, self.softmax.bias, None, targets, None)
+        return self._softmax_loss(hidden, self.lm_head.weight, self.lm_head.bias, None, targets, None)
 
     @torch.compiler.disable
     def _sampled_losses(self, hidden: list[torch.Tensor], targets: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -1089,7 +1089,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         The right word competes with words drawn by their frequency, each corrected by how often it is expected among
         them (Jean et al. 2015, as TensorFlow's sampled_softmax_loss).
         """
-        weight, bias = self.softmax.weight, self.softmax.bias
+        weight, bias = self.lm_head.weight, self.lm_head.bias
         drawn = [log_uniform_sample(self.samples, len(bias), weight.device) for _ in hidden]
         # All rows of the softmax that are needed, taken at once: their gradient is as large as the softmax.
         needed = torch.cat([*targets, *(words for words, _ in drawn)])
@@ -1164,7 +1164,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         forward, backward = top[0].chunk(2, -1)  # (n + 2, P)
         # The forward direction has read the last word, and not the end that the tokenizer puts after it.
         hidden = forward[-2] if direction == "forward" else backward[1]
-        return self._most_likely(torch.log_softmax(self.softmax(hidden), -1), tokenizer, k)
+        return self._most_likely(torch.log_softmax(self.lm_head(hidden), -1), tokenizer, k)
 
     def _top_layers(self, texts, tokenizer, batch_size: int):
         """The words of texts, and an iterator over batches: the inputs of the model and its top layer (B, T, 2P)"""
@@ -1197,7 +1197,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         p(w | left, right) ~ p(w | left) p(w | right) / p(w) if the contexts are independent given the word; p(w) is
         Zipf's, as in the training.
         """
-        forward, backward = [torch.log_softmax(self.softmax(context).float(), -1) for context in (left, right)]
+        forward, backward = [torch.log_softmax(self.lm_head(context).float(), -1) for context in (left, right)]
         number = forward.shape[-1]
         prior = torch.log(log_uniform(torch.arange(number, device=forward.device), number)).float()
         return [forward, backward, torch.log_softmax(forward + backward - prior, -1)]

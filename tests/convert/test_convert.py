@@ -97,7 +97,7 @@ class Case:
     def next_words(self, words: list[str]) -> np.ndarray:
         """The logarithms of the next word's probabilities, forward and backward: (2, T, V)"""
         halves = np.stack(np.split(self.layers(words)[0][-1], 2, -1))
-        scores = halves @ self.weights["softmax.weight"].T + self.weights["softmax.bias"]
+        scores = halves @ self.weights["lm_head.weight"].T + self.weights["lm_head.bias"]
         return scores - np.log(np.exp(scores).sum(-1, keepdims=True))
 
 
@@ -138,8 +138,8 @@ BILM = [
     (r"(\w+)/(\d)/W_0", LSTM + "recurrent_weight", lambda a: gates(second_half(a), "ijfo")),
     (r"(\w+)/(\d)/B", LSTM + "bias", lambda a: gates(a, "ijfo")),
     (r"(\w+)/(\d)/W_P_0", LSTM + "projection_weight", same),
-    (r"softmax/W", "softmax.weight", same),
-    (r"softmax/b", "softmax.bias", same),
+    (r"softmax/W", "lm_head.weight", same),
+    (r"softmax/b", "lm_head.bias", same),
 ]
 # AllenNLP and ELMoForManyLangs: a highway's gate is open for the word itself, the reference's for what it becomes.
 TORCH = [
@@ -154,8 +154,8 @@ TORCH = [
     (r"(\w+)_layer_(\d)\.state_linearity\.weight", LSTM + "recurrent_weight", lambda a: gates(a.T, "ifjo")),
     (r"(\w+)_layer_(\d)\.state_linearity\.bias", LSTM + "bias", lambda a: gates(a, "ifjo")),
     (r"(\w+)_layer_(\d)\.state_projection\.weight", LSTM + "projection_weight", np.transpose),
-    (r"column_emb\.weight", "softmax.weight", same),
-    (r"column_bias\.weight", "softmax.bias", np.ravel),
+    (r"column_emb\.weight", "lm_head.weight", same),
+    (r"column_bias\.weight", "lm_head.bias", np.ravel),
 ]
 
 
@@ -276,7 +276,7 @@ def many_langs(
 def whole_softmax(folder) -> Case:
     """ELMoForManyLangs with a softmax that was trained without samples."""
     case = many_langs(folder, softmax=True)
-    weight, bias = (case.weights[name].astype(np.float32) for name in ("softmax.weight", "softmax.bias"))
+    weight, bias = (case.weights[name].astype(np.float32) for name in ("lm_head.weight", "lm_head.bias"))
     save_tensors(folder / "classifier.pkl", {"hidden2tag.weight": weight, "hidden2tag.bias": bias})
     return case
 
@@ -471,7 +471,7 @@ def assert_near(got, expected, tolerance=NEAR):
 @torch.no_grad()
 def assert_computes(case: Case, folder: Path):
     """A checkpoint gives the layers, the mix and the next words of the reference."""
-    has_softmax = "softmax.weight" in case.weights
+    has_softmax = "lm_head.weight" in case.weights
     model = (AutoModelForPreTraining if has_softmax else AutoModel).from_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert type(tokenizer) is ElmoTokenizer

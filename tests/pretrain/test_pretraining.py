@@ -250,7 +250,7 @@ def test_muon_and_adamw():
 
     model, expected, again = made(), made(), made()
     by_adamw = {name for name, p in model.named_parameters() if p.dim() != 2 or "embedding" in name}
-    by_adamw |= {"softmax.weight"}
+    by_adamw |= {"lm_head.weight"}
     parts = [[p for name, p in expected.named_parameters() if (name in by_adamw) == adamw] for adamw in (False, True)]
     ours = MuonAndAdamW(model, 0.1)
     assert [len(group["params"]) for group in ours.param_groups] == list(map(len, parts)) and min(map(len, parts)) > 5
@@ -275,7 +275,7 @@ def test_muon_and_adamw():
             again.load_state_dict(model.state_dict())
             ours, model = MuonAndAdamW(again, 0.5), again
             ours.load_state_dict(saved)
-    assert not torch.equal(model.softmax.weight, made().softmax.weight)
+    assert not torch.equal(model.lm_head.weight, made().lm_head.weight)
 
 
 def test_held_out_text():
@@ -420,7 +420,7 @@ def test_a_loss_that_is_no_number(corpus, tmp_path):
     class Break(TrainerCallback):
         def on_step_end(self, args, state, control, model=None, **kwargs):
             if state.global_step == 5:
-                model.softmax.bias.data.fill_(float("nan"))
+                model.lm_head.bias.data.fill_(float("nan"))
 
     with pytest.raises(RuntimeError, match=r"loss became nan at step 6; the last good checkpoint is .*checkpoint-4"):
         run(corpus, tmp_path, callbacks=[Break()])
@@ -430,7 +430,7 @@ def test_a_gradient_that_is_no_number(corpus, tmp_path):
     class Break(TrainerCallback):
         def on_step_begin(self, args, state, control, model=None, **kwargs):
             if state.global_step == 5:
-                model.softmax.bias.register_hook(lambda gradient: gradient * float("inf"))
+                model.lm_head.bias.register_hook(lambda gradient: gradient * float("inf"))
 
     with pytest.raises(RuntimeError, match=r"gradient's norm became .* at step 6; .*checkpoint-4"):
         run(corpus, tmp_path, callbacks=[Break()])

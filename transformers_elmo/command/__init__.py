@@ -16,7 +16,7 @@ import huggingface_hub.utils.logging
 from tqdm import tqdm
 from transformers.utils import logging
 
-from ..checkpoints import has_softmax, load_config, load_model, load_tokenizer
+from ..checkpoints import has_lm_head, load_config, load_model, load_tokenizer
 from ..convert.export import export_bilm
 from ..convert.job import check_output, convert
 from ..convert.push import check_access, push
@@ -228,11 +228,11 @@ def quiet():
     logging.disable_progress_bar()
 
 
-def load(checkpoint: str, with_softmax: bool = False):
+def load(checkpoint: str, with_lm_head: bool = False):
     """A checkpoint's model and tokenizer, quietly; as a language model where it is one and that is asked for."""
     quiet()
     config = load_config(checkpoint)
-    model = load_model(checkpoint, config, with_softmax=with_softmax and has_softmax(config))
+    model = load_model(checkpoint, config, with_lm_head=with_lm_head and has_lm_head(config))
     return model, load_tokenizer(checkpoint)
 
 
@@ -354,7 +354,7 @@ def run_pretrain(arguments: argparse.Namespace) -> int:
 
 
 def run_export(arguments: argparse.Namespace) -> int:
-    model, tokenizer = load(arguments.checkpoint, with_softmax=True)
+    model, tokenizer = load(arguments.checkpoint, with_lm_head=True)
     export_bilm(model, tokenizer, arguments.output)
     return 0
 

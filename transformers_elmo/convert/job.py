@@ -86,7 +86,7 @@ def unpacking_below(folder: Path) -> Iterator[Path]:
 
 def empty_model(source: Source) -> ElmoPreTrainedModel:
     """The model that the source's weights fill, without memory for them."""
-    has_softmax = any("softmax.weight" in (source.table.to_ours(name) or [()])[0] for name in source.arrays)
+    has_softmax = any("lm_head.weight" in (source.table.to_ours(name) or [()])[0] for name in source.arrays)
     config, held = source.config, sum(math.prod(stored.shape) for stored in source.arrays.values())
     try:
         # Before it is made, since options may ask for anything.

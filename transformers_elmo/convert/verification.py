@@ -110,7 +110,7 @@ def compute_by_source(source: Source, sentences: list[list[str]]) -> Computed:
     weights = np.zeros(len(layers[0])) if weights is None else weights
     gamma = 1.0 if gamma is None else gamma.item()
     mixes = [numpy_elmo.mix(sentence, weights, gamma, source.layer_norm) for sentence in layers]
-    weight, bias = source.array_of("softmax.weight"), source.array_of("softmax.bias")
+    weight, bias = source.array_of("lm_head.weight"), source.array_of("lm_head.bias")
     next_words = None if weight is None else numpy_elmo.next_words(layers[0], weight, bias.reshape(-1))
     return Computed(layers, mixes, word_ids(source, sentences), next_words)
 

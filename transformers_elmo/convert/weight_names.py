@@ -117,8 +117,8 @@ def bilm_rows(top: str, lstm: dict[str, str], *cells: str) -> tuple[Row, ...]:
                 (top + cell + lstm["projection"], ours + "projection_weight", SAME),
             )
         ),
-        (top + "softmax/W", "softmax.weight", SAME),
-        (top + "softmax/b", "softmax.bias", SAME),
+        (top + "softmax/W", "lm_head.weight", SAME),
+        (top + "softmax/b", "lm_head.bias", SAME),
     )
 
 
@@ -186,10 +186,10 @@ MANY_LANGS = NameTable(
         ("word_emb_layer.embedding.weight", "token_encoder.word_embedding.weight", WITHOUT_ROW_0),
         ("char_emb_layer.embedding.weight", CHARACTERS + "embedding.weight", WITHOUT_ROW_0),
         *torch_rows("convolutions.{i}.", "highways._layers.{i}.", "projection.", "{d}_layer_{i}."),
-        ("column_emb.weight", "softmax.weight", SAME),  # of the sampled softmax
-        ("column_bias.weight", "softmax.bias", COLUMN),
-        ("hidden2tag.weight", "softmax.weight", SAME),  # of the whole one
-        ("hidden2tag.bias", "softmax.bias", SAME),
+        ("column_emb.weight", "lm_head.weight", SAME),  # of the sampled softmax
+        ("column_bias.weight", "lm_head.bias", COLUMN),
+        ("hidden2tag.weight", "lm_head.weight", SAME),  # of the whole one
+        ("hidden2tag.bias", "lm_head.bias", SAME),
     ),
     ("forward", "backward"),
 )

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from transformers import set_seed
 
-from ..checkpoints import has_softmax, load_config, load_model, load_tokenizer
+from ..checkpoints import has_lm_head, load_config, load_model, load_tokenizer
 from ..configuration_elmo import ElmoConfig
 from ..modeling_elmo import ElmoForPreTraining
 from ..text import find_files
@@ -76,7 +76,7 @@ class Start:
     ) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
         """The model with its softmax, and its tokenizer with a vocabulary: the checkpoint's, one given or a new one."""
         config.dropout, config.num_negative_samples = recipe.dropout, recipe.negative_samples
-        if self.init and (has_softmax(config) or "words" in config.inputs):
+        if self.init and (has_lm_head(config) or "words" in config.inputs):
             if self.vocab:
                 raise ValueError(f"{self.init} has a vocabulary of its own; leave --vocab out.")
         else:
@@ -96,7 +96,7 @@ class Start:
             config.vocab_size = len(tokenizer)
         if not self.init:
             return ElmoForPreTraining(config), tokenizer
-        return load_model(self.init, config, with_softmax=True, dtype=torch.float32), tokenizer
+        return load_model(self.init, config, with_lm_head=True, dtype=torch.float32), tokenizer
 
 
 def pretrain_from_texts(texts: Texts, start: Start, settings: Settings, resume: bool) -> bool:

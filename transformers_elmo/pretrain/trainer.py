@@ -38,7 +38,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
     characters and words, convolutions, biases. To Trainer it is one optimizer with two groups of parameters."""
 
     def __init__(self, model: nn.Module, lr: float):
-        tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)} | {id(model.softmax.weight)}
+        tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)} | {id(model.lm_head.weight)}
         matrices = [p for p in model.parameters() if p.dim() == 2 and id(p) not in tables]
         others = [p for p in model.parameters() if p.dim() != 2 or id(p) in tables]
         self.parts = (
