@@ -12,6 +12,7 @@ from transformers import (
 
 from .checkpoints import DEFAULT_CHECKPOINT
 from .configuration_elmo import ElmoConfig
+from .language_model import ElmoLanguageModel
 from .modeling_elmo import ElmoForPreTraining, ElmoForTokenClassification, ElmoModel, ElmoPreTrainedModel
 from .tokenization_elmo import ElmoTokenizer
 
@@ -26,6 +27,7 @@ __all__ = [
     "ElmoConfig",
     "ElmoForPreTraining",
     "ElmoForTokenClassification",
+    "ElmoLanguageModel",
     "ElmoModel",
     "ElmoPreTrainedModel",
     "ElmoTokenizer",

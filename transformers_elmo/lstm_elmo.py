@@ -1,0 +1,318 @@
+# Copyright 2026 The transformers-elmo authors.
+# Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
+"""The LSTM of ELMo: clipped cells, a clipped projection of the output, packed sentences.
+
+    i, f, o = sigmoid(x W + h R + b), j = tanh(x W + h R + b)
+    c = clip(f * c + i * j)           the clipped cell is carried
+    h = clip((o * tanh(c)) V)         the clipped output recurs
+
+`plain_lstm` is these equations step by step. `ProjectedLSTMs` computes the same for both directions of a layer, several
+times as fast, with its gradient written out.
+
+Weights lie as TensorFlow's do, (in, out), which is also faster for the products of a step. The gates are in the order
+i, f, o, j (j is the new input), so that one sigmoid covers three of them.
+
+Shapes: B sentences, N words in all; H LSTM cells and P outputs of one direction.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch.autograd.function import once_differentiable
+
+# Gates that are computed before the time loop when there is no backward pass: bounds the memory, not the result.
+MAX_GATE_BYTES = 1 << 26
+# On a CPU, products of at most this many rows are computed in parts.
+FEW_ROWS = 16
+PRODUCT_PARTS = 8
+
+
+@dataclass
+class Packing:
+    """Where the words of a padded batch go when they are read step by step, without padding.
+
+    As in torch's PackedSequence, step t of a direction holds the t-th word of each sentence that has one, the longest
+    sentence first, so that N words take N rows.
+    """
+
+    positions: torch.Tensor  # (N,) of each word in the flattened batch, B x T
+    sentences: torch.Tensor  # (B,) from the longest to the shortest
+    batch_sizes: list[int]  # number of words at each step
+    orders: tuple[torch.Tensor, torch.Tensor]  # forward and backward: (N,) words in reading order
+    inverse_orders: tuple[torch.Tensor, torch.Tensor]
+
+    @classmethod
+    @torch.compiler.disable  # shapes that depend on the lengths
+    def from_mask(cls, mask: torch.Tensor) -> "Packing":
+        """Pack the words of a batch: mask (B, T), true at words. Holes are skipped like padding on either side."""
+        lengths = mask.sum(1)  # (B,)
+        positions = mask.flatten().nonzero().squeeze(1)  # (N,)
+        sentences = lengths.argsort(descending=True, stable=True)
+        ranks = sentences.argsort()  # (B,)
+        longest = int(lengths.max()) if len(lengths) else 0
+        batch_sizes = (lengths[:, None] > torch.arange(longest, device=mask.device)).sum(0)  # (longest,)
+        starts = batch_sizes.cumsum(0) - batch_sizes
+        sentence = positions // max(mask.shape[1], 1)  # (N,) of each word
+        index = mask.cumsum(1).flatten()[positions] - 1  # (N,) of each word in its sentence
+        forward = starts[index] + ranks[sentence]
+        backward = starts[lengths[sentence] - 1 - index] + ranks[sentence]
+        return cls(
+            positions=positions,
+            sentences=sentences,
+            batch_sizes=batch_sizes.tolist(),
+            orders=(forward.argsort(), backward.argsort()),
+            inverse_orders=(forward, backward),
+        )
+
+
+def plain_lstm(
+    x: torch.Tensor,
+    input_weight: torch.Tensor,
+    recurrent_weight: torch.Tensor,
+    bias: torch.Tensor,
+    projection: torch.Tensor | None,
+    h: torch.Tensor,
+    c: torch.Tensor,
+    batch_sizes: list[int],
+    cell_clip: float | None,
+    output_clip: float | None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Run one direction step by step: x (N, P), h (B, P), c (B, H) -> outputs (N, P), last h (B, P), last c (B, H)"""
+    outputs = []
+    for x_t in x.split(batch_sizes):
+        n = len(x_t)  # the longest n sentences go on
+        gates = x_t @ input_weight + h[:n] @ recurrent_weight + bias  # (n, 4H)
+        i, f, o, j = gates.chunk(4, 1)
+        c_t = torch.sigmoid(f) * c[:n] + torch.sigmoid(i) * torch.tanh(j)  # (n, H)
+        if cell_clip is not None:
+            c_t = c_t.clamp(-cell_clip, cell_clip)
+        h_t = torch.sigmoid(o) * torch.tanh(c_t)
+        if projection is not None:
+            h_t = h_t @ projection  # (n, P)
+            if output_clip is not None:
+                h_t = h_t.clamp(-output_clip, output_clip)
+        outputs.append(h_t)
+        h, c = torch.cat([h_t, h[n:]]), torch.cat([c_t, c[n:]])
+    return torch.cat(outputs), h, c
+
+
+@torch.compiler.disable  # a loop whose length changes with every batch
+def bidirectional_lstm(
+    inputs: list[torch.Tensor | None], batch_sizes: list[int], cell_clip: float | None, output_clip: float | None
+) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
+    """Run both directions of a layer, each over its own words.
+
+    The inputs are x (N, P), W (P, 4H), R (P, 4H), b (4H,), V (H, P) or None, h (B, P), c (B, H), first those of the
+    forward direction, then those of the backward one, all of one dtype. Returns outputs (N, P), last h (B, P) and
+    last c (B, H) of each direction.
+    """
+    save = requires_grad(*inputs)
+    with torch.autocast(inputs[0].device.type, enabled=False):
+        return halves(ProjectedLSTMs.apply(batch_sizes, cell_clip, output_clip, save, *inputs))
+
+
+def requires_grad(*tensors: torch.Tensor | None) -> bool:
+    """Return whether autograd will ask for the gradient of one of the tensors."""
+    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+
+
+def halves(items: tuple) -> tuple[tuple, tuple]:
+    return items[: len(items) // 2], items[len(items) // 2 :]
+
+
+class ProjectedLSTMs(torch.autograd.Function):
+    """The two directions of one layer, each over its packed words, with their gradient written out.
+
+    Autograd over a loop of steps would add up one small weight gradient a step; here the gates' gradients are
+    collected and each weight gradient is one product.
+    """
+
+    @staticmethod
+    def forward(ctx, batch_sizes, cell_clip, output_clip, save, *inputs):
+        """x, W, R, b, V, h, c of each direction -> outputs, last h, last c of each"""
+        options = batch_sizes, cell_clip, output_clip
+        x, h = inputs[0], inputs[5]
+        forward, backward = [(*direction, *options, save) for direction in halves(inputs)]
+        results = run_directions(lstm_forward, forward, backward, device=x.device, batch_size=len(h))
+        if save:
+            saved = [tensor for outputs, _, _, gates, cells in results for tensor in (outputs, gates, cells)]
+            ctx.save_for_backward(*inputs, *saved)
+            ctx.options = options
+        return *results[0][:3], *results[1][:3]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *grad_outputs):
+        needs_grad = ctx.needs_input_grad[4:]
+        inputs, saved = ctx.saved_tensors[: len(needs_grad)], ctx.saved_tensors[len(needs_grad) :]
+        x, h = inputs[0], inputs[5]
+        directions = zip(halves(inputs), halves(saved), halves(grad_outputs), halves(needs_grad))
+        forward, backward = [(*direction, *ctx.options) for direction in directions]
+        results = run_directions(lstm_backward, forward, backward, device=x.device, batch_size=len(h))
+        return None, None, None, None, *results[0], *results[1]
+
+
+def run_directions(
+    function: Callable, forward: tuple, backward: tuple, device: torch.device, batch_size: int
+) -> tuple:
+    """Call a function with the arguments of each direction and return both results.
+
+    On a CPU each direction has a thread of its own and half of the cores, as one step is too little work for all of
+    them. Small batches run one direction after the other: their products are computed in parts, which keeps all cores
+    busy.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or device.type != "cpu" or batch_size <= FEW_ROWS:
+        return function(*forward), function(*backward)
+    inference = torch.is_inference_mode_enabled()
+
+    def run_on_half_of_the_cores(arguments):
+        torch.set_num_threads(threads // 2)  # of the calling thread only
+        with torch.inference_mode(inference), torch.no_grad():
+            return function(*arguments)
+
+    other = direction_threads().submit(run_on_half_of_the_cores, backward)
+    try:
+        return run_on_half_of_the_cores(forward), other.result()
+    finally:
+        torch.set_num_threads(threads)
+
+
+@cache
+def direction_threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(thread_name_prefix="elmo")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=direction_threads.cache_clear)  # threads do not survive a fork
+
+
+def lstm_forward(
+    x, input_weight, recurrent_weight, bias, projection, h0, c0, batch_sizes, cell_clip, output_clip, save
+):
+    """Run one direction: x (N, P), h0 (B, P), c0 (B, H) -> outputs (N, P), last h, last c, gates (N, 4H), cells (N, H)
+
+    Gates, after their activations, and cells are for the backward pass, None without `save`.
+    """
+    size = c0.shape[1]
+    outputs = x.new_empty(len(x), h0.shape[1])  # (N, P)
+    gates, cells = x.new_empty(0, 4 * size), x.new_empty(0, size)
+    last_h, last_c = h0.clone(), c0.clone()  # (B, P), (B, H)
+    start, next_sizes = 0, iter([*batch_sizes, 0])
+    h, c = h0[: (n := next(next_sizes))], c0[:n]
+    # The input's half of the gates is one product, over as many steps as memory allows.
+    for chunk in chunk_steps(batch_sizes, len(x) if save else MAX_GATE_BYTES // (4 * size * x.element_size())):
+        rows = slice(start, start := start + sum(chunk))
+        gates = torch.addmm(bias, x[rows], input_weight)  # (rows, 4H)
+        cells = x.new_empty(len(gates), size)  # (rows, H)
+        # Every call into torch makes the other direction wait for the interpreter, so all views are made at once.
+        views = gates, gates[:, : 3 * size], *gates.split(size, 1), cells, outputs[rows]
+        for gate, sigmoids, i, f, o, j, cell, output in zip(*[view.split(chunk) for view in views]):
+            add_product_(gate, h, recurrent_weight)
+            sigmoids.sigmoid_()
+            tanh_(j)
+            torch.mul(c, f, out=cell).addcmul_(i, j)
+            if cell_clip is not None:
+                cell.clamp_(-cell_clip, cell_clip)
+            hidden = tanh_(cell.clone()).mul_(o)
+            if projection is None:
+                output.copy_(hidden)
+            else:
+                add_product_(output.zero_(), hidden, projection)
+                if output_clip is not None:
+                    output.clamp_(-output_clip, output_clip)
+            h, c = output, cell
+            if (remaining := next(next_sizes)) < n:  # the shortest sentences end here
+                last_h[remaining:n], last_c[remaining:n] = h[remaining:], c[remaining:]
+                h, c, n = h[:remaining], c[:remaining], remaining
+    return outputs, last_h, last_c, *((gates, cells) if save else (None, None))
+
+
+def chunk_steps(batch_sizes: list[int], max_rows: int) -> Iterator[list[int]]:
+    """Split the steps into chunks of at most `max_rows` rows, and at least one step."""
+    first, free = 0, max_rows
+    for step, size in enumerate(batch_sizes):
+        if step > first and size > free:
+            yield batch_sizes[first:step]
+            first, free = step, max_rows
+        free -= size
+    if batch_sizes:
+        yield batch_sizes[first:]
+
+
+def add_product_(sums: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """sums (n, b) += x (n, a) weight (a, b), in place"""
+    rows, size = x.shape
+    if rows > FEW_ROWS or size % PRODUCT_PARTS or x.device.type != "cpu":
+        return sums.addmm_(x, weight)
+    # A CPU multiplies few rows one after the other, each in one long sum. Shorter sums run in parallel and round less.
+    x, weight = x.view(rows, PRODUCT_PARTS, -1), weight.view(PRODUCT_PARTS, size // PRODUCT_PARTS, -1)
+    return sums.add_(torch.bmm(x.transpose(0, 1), weight).sum(0))  # bmm: (PRODUCT_PARTS, n, b)
+
+
+def tanh_(x: torch.Tensor) -> torch.Tensor:
+    """tanh x = 2 sigmoid(2x) - 1, in place: on a CPU a third of the time of `torch.tanh_`, and off by 2e-7 at most."""
+    return x.mul_(2).sigmoid_().mul_(2).sub_(1)
+
+
+# grad * y * (1 - y), grad * (1 - y * y), and grad where y is strictly between two limits, else 0: each in one pass and,
+# with grad_input, in place.
+sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
+clamp_backward = torch.ops.aten.hardtanh_backward
+
+
+def lstm_backward(inputs, saved, grad_outputs, needs_grad, batch_sizes, cell_clip, output_clip):
+    """Return the gradients of the inputs of `lstm_forward`, given those of its outputs, last h and last c."""
+    x, input_weight, recurrent_weight, _, projection, h0, c0 = inputs
+    outputs, gates, cells = saved
+    d_outputs, d_h, d_c = [grad.clone() for grad in grad_outputs]  # (N, P), (B, P), (B, H)
+    d_gates = torch.empty_like(gates)  # (N, 4H)
+    hidden = torch.empty_like(cells)  # (N, H) o * tanh(c), before the projection
+    # clamp rounds its limits to the dtype of x, hardtanh_backward compares in float32.
+    cell_clip, output_clip = [
+        clip if clip is None else torch.tensor(clip, dtype=x.dtype).item() for clip in (cell_clip, output_clip)
+    ]
+    size = c0.shape[1]
+    tensors = cells, outputs, d_outputs, hidden, *gates.split(size, 1), d_gates, *d_gates.split(size, 1)
+    steps = [tensor.split(batch_sizes) for tensor in tensors]
+    # What each step started from: the first state, then the step before it.
+    h_before, c_before = [
+        [first[:n] for n in batch_sizes[:1]] + [step[:n] for step, n in zip(later, batch_sizes[1:])]
+        for first, later in ((h0, steps[1]), (c0, steps[0]))
+    ]
+    projection_t = None if projection is None else projection.t()
+    recurrent_weight_t = recurrent_weight.t()
+    for c, out, d_out, hid, i, f, o, j, d_gate, d_i, d_f, d_o, d_j, before in reversed([*zip(*steps, c_before)]):
+        n = len(c)
+        d_h_now, d_cell = d_h[:n], d_c[:n]
+        d_out.add_(d_h_now)
+        tanh_c = tanh_(c.clone())
+        torch.mul(o, tanh_c, out=hid)
+        d_hidden = d_out
+        if projection is not None:
+            if output_clip is not None:
+                clamp_backward(d_out, out, -output_clip, output_clip, grad_input=d_out)
+            d_hidden = d_out @ projection_t
+        sigmoid_backward(torch.mul(d_hidden, tanh_c, out=d_o), o, grad_input=d_o)
+        d_cell.add_(tanh_backward(d_hidden * o, tanh_c))
+        if cell_clip is not None:
+            clamp_backward(d_cell, c, -cell_clip, cell_clip, grad_input=d_cell)
+        sigmoid_backward(torch.mul(d_cell, j, out=d_i), i, grad_input=d_i)
+        sigmoid_backward(torch.mul(d_cell, before, out=d_f), f, grad_input=d_f)
+        tanh_backward(torch.mul(d_cell, i, out=d_j), j, grad_input=d_j)
+        d_cell.mul_(f)
+        torch.mm(d_gate, recurrent_weight_t, out=d_h_now)
+
+    d_x = d_gates @ input_weight.t() if needs_grad[0] else None
+    d_input_weight = x.t() @ d_gates if needs_grad[1] else None
+    d_recurrent_weight = None
+    if needs_grad[2]:
+        h_before = torch.cat(h_before) if h_before else x.new_empty(0, h0.shape[1])  # (N, P)
+        d_recurrent_weight = h_before.t() @ d_gates
+    d_bias = d_gates.sum(0) if needs_grad[3] else None
+    d_projection = hidden.t() @ d_outputs if needs_grad[4] else None
+    return d_x, d_input_weight, d_recurrent_weight, d_bias, d_projection, d_h, d_c
