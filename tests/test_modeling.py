@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from helpers.models import random_batch, randomise, tiny_config
 from helpers.reference import elmo
-from transformers_elmo import modeling_elmo
+from transformers_elmo import lstm_elmo, modeling_elmo
 from transformers_elmo.configuration_elmo import AUTO_MAP, ElmoConfig
 from transformers_elmo.modeling_elmo import ElmoForPreTraining, ElmoForTokenClassification, ElmoModel
 
@@ -206,7 +206,7 @@ def test_values_do_not_depend_on_blocks(monkeypatch, training):
     monkeypatch.setattr(modeling_elmo, "CONVOLUTION_WORDS", 3)
     batch = random_batch(model.config, [9, 3, 0, 12], repeats=False)
     for gate_bytes in (0, 2000):
-        monkeypatch.setattr(modeling_elmo, "GATE_BYTES", gate_bytes)
+        monkeypatch.setattr(lstm_elmo, "MAX_GATE_BYTES", gate_bytes)
         with torch.set_grad_enabled(training):
             assert_follows_reference(model, batch)
 

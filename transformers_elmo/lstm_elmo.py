@@ -147,8 +147,8 @@ class ProjectedLSTMs(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, *grad_outputs):
-        needs_grad = ctx.needs_input_grad[4:]
-        inputs, saved = ctx.saved_tensors[: len(needs_grad)], ctx.saved_tensors[len(needs_grad) :]
+        needs_grad, tensors = ctx.needs_input_grad[4:], ctx.saved_tensors  # which checkpointing unpacks only once
+        inputs, saved = tensors[: len(needs_grad)], tensors[len(needs_grad) :]
         x, h = inputs[0], inputs[5]
         directions = zip(halves(inputs), halves(saved), halves(grad_outputs), halves(needs_grad))
         forward, backward = [(*direction, *ctx.options) for direction in directions]
@@ -156,9 +156,7 @@ class ProjectedLSTMs(torch.autograd.Function):
         return None, None, None, None, *results[0], *results[1]
 
 
-def run_directions(
-    function: Callable, forward: tuple, backward: tuple, device: torch.device, batch_size: int
-) -> tuple:
+def run_directions(function: Callable, forward: tuple, backward: tuple, device: torch.device, batch_size: int) -> tuple:
     """Call a function with the arguments of each direction and return both results.
 
     On a CPU each direction has a thread of its own and half of the cores, as one step is too little work for all of

@@ -85,7 +85,7 @@ class MaxPooledConvolution(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, embedded, kernels, num_positions, save):
-        """embedded (u, t + width - 1, D), kernels (F, D, width), positions of each filter (F,), None for all t -> (u, F)"""
+        """embedded (u, t + width - 1, D), kernels (F, D, width), num_positions (F,) or None for all t -> (u, F)"""
         windows = embedded.unfold(1, kernels.shape[2], 1).flatten(2)  # (u, t, D * width)
         responses = (windows.flatten(0, 1) @ kernels.flatten(1).t()).view(*windows.shape[:2], len(kernels))
         length = windows.shape[1]

@@ -24,7 +24,7 @@ def log_uniform(ranks: torch.Tensor, vocab_size: int) -> torch.Tensor:
 
 
 def log_uniform_sample(num_samples: int, vocab_size: int, device: torch.device) -> tuple[torch.Tensor, int]:
-    """Draw from `log_uniform` until `num_samples` distinct words are found (S,); return them and the number of draws."""
+    """Draw `num_samples` distinct words (S,) from `log_uniform`; return them and the number of draws it took."""
     draws = torch.empty(0, dtype=torch.long, device=device)
     while True:
         uniform = torch.rand(max(2 * num_samples, len(draws)), dtype=torch.float64, device=device)

@@ -9,7 +9,7 @@ import torch
 
 from helpers.models import random_batch, randomise, tiny_config
 from transformers_elmo import ElmoModel
-from transformers_elmo.modeling_elmo import FEW_ROWS, direction_threads, side_by_side
+from transformers_elmo.lstm_elmo import FEW_ROWS, direction_threads, run_directions
 
 MANY = torch.device("cpu"), FEW_ROWS + 1
 LENGTHS = [7, 1, 5] * FEW_ROWS  # more sentences than are read one direction after the other
@@ -110,19 +110,19 @@ def test_an_error_is_that_of_the_caller(wrong):
 
     torch.set_num_threads(4)
     with pytest.raises(MemoryError, match=wrong):
-        side_by_side(break_one, ("forward",), ("backward",), *MANY)
+        run_directions(break_one, ("forward",), ("backward",), *MANY)
     assert torch.get_num_threads() == 4
-    assert side_by_side(str.upper, ("forward",), ("backward",), *MANY) == ("FORWARD", "BACKWARD")
+    assert run_directions(str.upper, ("forward",), ("backward",), *MANY) == ("FORWARD", "BACKWARD")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
 @pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_a_forked_process_has_threads_of_its_own():
     torch.set_num_threads(2)
-    side_by_side(str.upper, ("a",), ("b",), *MANY)
+    run_directions(str.upper, ("a",), ("b",), *MANY)
     assert direction_threads.cache_info().currsize == 1
     child = os.fork()
     if not child:
         signal.alarm(20)  # ends it, should it wait for a thread that is not there
-        os._exit(0 if side_by_side(str.upper, ("a",), ("b",), *MANY) == ("A", "B") else 1)
+        os._exit(0 if run_directions(str.upper, ("a",), ("b",), *MANY) == ("A", "B") else 1)
     assert os.waitpid(child, 0)[1] == 0
