@@ -1,18 +1,30 @@
-"""The two directions in threads of their own: the same numbers and gradients as one after the other."""
+"""The plain LSTM against torch's, the fast one against the plain one with its gradient, and its threads."""
 
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, pairwise
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn.utils.rnn import pack_sequence
 
 from helpers.models import random_batch, randomise, tiny_config
-from transformers_elmo import ElmoModel
-from transformers_elmo.lstm_elmo import FEW_ROWS, direction_threads, run_directions
+from transformers_elmo import ElmoModel, lstm_elmo
+from transformers_elmo.lstm_elmo import (
+    FEW_ROWS,
+    Packing,
+    bidirectional_lstm,
+    chunk_steps,
+    direction_threads,
+    plain_lstm,
+    run_directions,
+)
 
-MANY = torch.device("cpu"), FEW_ROWS + 1
-LENGTHS = [7, 1, 5] * FEW_ROWS  # more sentences than are read one direction after the other
+MANY_ROWS = {"device": torch.device("cpu"), "batch_size": FEW_ROWS + 1}
+LENGTHS = [7, 1, 5] * FEW_ROWS  # too many sentences to run one direction after the other
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +33,132 @@ def restored_threads():
     torch.set_num_threads(1)
 
 
-def made(**options) -> ElmoModel:
+def random_inputs(lengths: list[int], size: int = 5, cells: int = 8, projected: bool = True, seed: int = 0):
+    """x, W, R, b, V, h, c of one direction, each with a gradient, and the batch sizes of its steps."""
+    generator = torch.Generator().manual_seed(seed)
+    size = size if projected else cells
+    batch_sizes = [sum(length > step for length in lengths) for step in range(max(lengths, default=0))]
+    shapes = {
+        "x": (sum(lengths), size),
+        "input_weight": (size, 4 * cells),
+        "recurrent_weight": (size, 4 * cells),
+        "bias": (4 * cells,),
+        "projection": (cells, size),
+        "h": (len(lengths), size),
+        "c": (len(lengths), cells),
+    }
+    inputs = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes.values()]
+    inputs = [tensor.requires_grad_() for tensor in inputs]
+    if not projected:
+        inputs[4] = None
+    return inputs, batch_sizes
+
+
+def assert_same_gradients(got, expected, inputs):
+    """The gradients of random sums of the outputs are the same."""
+    generator = torch.Generator().manual_seed(9)
+    weights = [torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype) for tensor in expected]
+    wanted = [tensor for tensor in inputs if tensor is not None]  # no projection
+    gradients = [
+        torch.autograd.grad(sum((t * w).sum() for t, w in zip(tensors, weights)), wanted, retain_graph=True)
+        for tensors in (got, expected)
+    ]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("projected", [True, False])
+def test_plain_lstm_is_torchs_without_clips(projected):
+    lengths = [6, 4, 4, 1]
+    (x, input_weight, recurrent_weight, bias, projection, h, c), batch_sizes = random_inputs(
+        lengths, projected=projected
+    )
+    lstm = torch.nn.LSTM(x.shape[1], c.shape[1], proj_size=x.shape[1] if projected else 0).double()
+
+    def in_torchs_order(weight):  # i, f, o, j -> i, f, j, o
+        i, f, o, j = weight.chunk(4, -1)
+        return torch.cat([i, f, j, o], -1)
+
+    with torch.no_grad():
+        lstm.weight_ih_l0.copy_(in_torchs_order(input_weight).t())
+        lstm.weight_hh_l0.copy_(in_torchs_order(recurrent_weight).t())
+        lstm.bias_ih_l0.copy_(in_torchs_order(bias))
+        lstm.bias_hh_l0.zero_()
+        if projected:
+            lstm.weight_hr_l0.copy_(projection.t())
+    steps = x.detach().split(batch_sizes)
+    sentences = [torch.stack([step[row] for step in steps[:length]]) for row, length in enumerate(lengths)]
+    expected, (last_h, last_c) = lstm(pack_sequence(sentences), (h[None], c[None]))
+    got = plain_lstm(x, input_weight, recurrent_weight, bias, projection, h, c, batch_sizes, None, None)
+    torch.testing.assert_close(got, (expected.data, last_h[0], last_c[0]), rtol=0, atol=1e-12)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=20).map(lambda lengths: sorted(lengths, reverse=True)),
+    cells=st.sampled_from([3, 8, 16]),  # divisible by the parts of a product, or not
+    projected=st.booleans(),
+    clips=st.sampled_from([(None, None), (0.4, None), (None, 0.3), (0.4, 0.3)]),
+    seed=st.integers(0, 99),
+)
+def test_fast_lstm_is_the_plain_one(lengths, cells, projected, clips, seed):
+    directions = [random_inputs(lengths, cells=cells, projected=projected, seed=seed + d) for d in range(2)]
+    inputs = [tensor for direction, _ in directions for tensor in direction]
+    batch_sizes = directions[0][1]
+    got = bidirectional_lstm(inputs, batch_sizes, *clips)
+    for direction, outputs in zip((inputs[:7], inputs[7:]), got):
+        expected = plain_lstm(*direction, batch_sizes, *clips)
+        torch.testing.assert_close(outputs, expected, rtol=0, atol=1e-12)
+        assert_same_gradients(outputs, expected, direction)
+    with torch.no_grad():
+        torch.testing.assert_close(bidirectional_lstm(inputs, batch_sizes, *clips), got, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("lengths", [[400, 3], [2] * 50, [1]])
+def test_long_and_wide_batches(lengths, monkeypatch):
+    (inputs, batch_sizes), clips = random_inputs(lengths), (0.4, 0.3)
+    expected = plain_lstm(*inputs, batch_sizes, *clips)
+    got = bidirectional_lstm(inputs + inputs, batch_sizes, *clips)
+    for outputs in got:
+        torch.testing.assert_close(outputs, expected, rtol=0, atol=1e-12)
+    assert_same_gradients(got[1], expected, inputs)
+    monkeypatch.setattr(lstm_elmo, "MAX_GATE_BYTES", 1)  # one step at a time
+    with torch.no_grad():
+        for outputs in bidirectional_lstm(inputs + inputs, batch_sizes, *clips):
+            torch.testing.assert_close(outputs, expected, rtol=0, atol=1e-12)
+
+
+def test_no_words():
+    inputs, batch_sizes = random_inputs([])
+    for outputs, last_h, last_c in bidirectional_lstm(inputs + inputs, batch_sizes, 0.4, 0.3):
+        assert outputs.shape == (0, 5) and last_h.shape == (0, 5) and last_c.shape == (0, 8)
+
+
+def test_chunks_of_steps():
+    batch_sizes = [5, 4, 4, 2, 1, 1]
+    for max_rows in range(1, 20):
+        chunks = list(chunk_steps(batch_sizes, max_rows))
+        assert list(chain(*chunks)) == batch_sizes
+        assert all(sum(chunk) <= max_rows or len(chunk) == 1 for chunk in chunks)
+        # No chunk could have taken the next step too.
+        assert all(sum(a) + b[0] > max_rows for a, b in pairwise(chunks))
+    assert list(chunk_steps([], 3)) == []
+
+
+def test_packing():
+    mask = torch.tensor([[0, 1, 1, 0], [1, 1, 0, 1], [0, 0, 0, 0], [0, 0, 0, 1]], dtype=torch.bool)
+    packing = Packing.from_mask(mask)
+    words = torch.arange(16)[packing.positions]
+    assert words.tolist() == [1, 2, 4, 5, 7, 15]
+    assert packing.sentences.tolist() == [1, 0, 3, 2] and packing.batch_sizes == [3, 2, 1]
+    forward, backward = [words[order].tolist() for order in packing.orders]
+    assert forward == [4, 1, 15, 5, 2, 7] and backward == [7, 2, 15, 5, 1, 4]
+    for order, inverse in zip(packing.orders, packing.inverse_orders):
+        assert words[order][inverse].tolist() == words.tolist()
+
+
+# The two directions in threads of their own
+
+
+def build(**options) -> ElmoModel:
     torch.manual_seed(0)
     model = ElmoModel(tiny_config(**options)).double().eval()
     randomise(model)
@@ -39,8 +176,8 @@ def outputs_and_gradients(model: ElmoModel, threads: int) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("threads", [2, 3, 4])
 @pytest.mark.parametrize("options", [{}, {"projection_dim": None}, {"num_hidden_layers": 3}], ids=str)
-def test_same_as_one_after_the_other(options, threads):
-    model = made(**options)
+def test_threads_compute_the_same(options, threads):
+    model = build(**options)
     found, expected = [outputs_and_gradients(model, number) for number in (threads, 1)]
     assert len(found) == len(expected)
     for a, b in zip(found, expected):
@@ -48,8 +185,8 @@ def test_same_as_one_after_the_other(options, threads):
 
 
 def test_one_direction_frozen():
-    """Gradients where they are asked for, and nowhere else."""
-    model = made()
+    """Gradients for the parameters that require them, and for no others."""
+    model = build()
     for layer in model.bilm.layers:
         layer.backward_lstm.requires_grad_(False)
     model.token_encoder.requires_grad_(False)
@@ -60,7 +197,7 @@ def test_one_direction_frozen():
 
 
 def test_gradients_are_the_same_bits_every_time():
-    """Those of all the places where a word stands are added up, by several threads and always in the same order."""
+    """Several threads sum the gradients of all occurrences of a word, always in the same order."""
     torch.manual_seed(0)
     model, batch = ElmoModel(tiny_config(projection_dim=32)).eval(), random_batch(tiny_config(), [40] * 64)
     torch.set_num_threads(4)
@@ -75,19 +212,19 @@ def test_gradients_are_the_same_bits_every_time():
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_without_gradients(mode):
-    model, batch = made(), random_batch(tiny_config(), LENGTHS)
+    model, batch = build(), random_batch(tiny_config(), LENGTHS)
     with mode():
         torch.set_num_threads(1)
         expected = model(**batch).last_hidden_state
         torch.set_num_threads(2)
         found = model(**batch).last_hidden_state
         assert found.is_inference() == (mode is torch.inference_mode) and not found.requires_grad
-        found.add_(0)  # still to be changed in place
+        found.add_(0)  # may be changed in place
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_many_callers_at_once():
-    model, batches = made(), [random_batch(tiny_config(), LENGTHS, seed=seed) for seed in range(40)]
+    model, batches = build(), [random_batch(tiny_config(), LENGTHS, seed=seed) for seed in range(40)]
     with torch.no_grad():
         expected = [model(**batch).last_hidden_state for batch in batches]
 
@@ -102,7 +239,7 @@ def test_many_callers_at_once():
 
 
 @pytest.mark.parametrize("wrong", ["forward", "backward"])
-def test_an_error_is_that_of_the_caller(wrong):
+def test_errors_of_a_thread_reach_the_caller(wrong):
     def break_one(direction):
         if direction == wrong:
             raise MemoryError(f"no memory for {direction}")
@@ -110,19 +247,19 @@ def test_an_error_is_that_of_the_caller(wrong):
 
     torch.set_num_threads(4)
     with pytest.raises(MemoryError, match=wrong):
-        run_directions(break_one, ("forward",), ("backward",), *MANY)
+        run_directions(break_one, ("forward",), ("backward",), **MANY_ROWS)
     assert torch.get_num_threads() == 4
-    assert run_directions(str.upper, ("forward",), ("backward",), *MANY) == ("FORWARD", "BACKWARD")
+    assert run_directions(str.upper, ("forward",), ("backward",), **MANY_ROWS) == ("FORWARD", "BACKWARD")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_a_forked_process_has_threads_of_its_own():
     torch.set_num_threads(2)
-    run_directions(str.upper, ("a",), ("b",), *MANY)
+    run_directions(str.upper, ("a",), ("b",), **MANY_ROWS)
     assert direction_threads.cache_info().currsize == 1
     child = os.fork()
     if not child:
-        signal.alarm(20)  # ends it, should it wait for a thread that is not there
-        os._exit(0 if run_directions(str.upper, ("a",), ("b",), *MANY) == ("A", "B") else 1)
+        signal.alarm(20)  # ends it if it waits for a thread that did not survive the fork
+        os._exit(0 if run_directions(str.upper, ("a",), ("b",), **MANY_ROWS) == ("A", "B") else 1)
     assert os.waitpid(child, 0)[1] == 0

@@ -2,8 +2,8 @@
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """Configuration of ELMo (Peters et al. 2018, https://arxiv.org/abs/1802.05365).
 
-The fields are those of bilm-tf's `options.json`, with the word input of bilm-tf, the word + character
-input of ELMoForManyLangs and the layer mix of AllenNLP's `Elmo` beside them.
+The fields are those of bilm-tf's `options.json`, plus the word + character input of ELMoForManyLangs and the layer mix
+of AllenNLP's `Elmo`.
 """
 
 from dataclasses import field
@@ -16,14 +16,23 @@ INPUTS = ("characters", "words", "words+characters")
 ACTIVATIONS = ("relu", "tanh")
 MIXES = ("learned", "top", "fixed")
 
-# Every class a checkpoint can be opened with. transformers writes only the class that was saved, so that a tagger's
-# checkpoint would fail under AutoModel; the whole map makes every combination work.
+# Every class that can load a checkpoint. transformers writes only the class that was saved, so that a tagger's
+# checkpoint would fail under AutoModel; the complete map makes every combination work.
 AUTO_MAP = {
     "AutoConfig": "configuration_elmo.ElmoConfig",
     "AutoModel": "modeling_elmo.ElmoModel",
     "AutoModelForPreTraining": "modeling_elmo.ElmoForPreTraining",
+    "AutoModelForTextEncoding": "modeling_elmo.ElmoModel",
     "AutoModelForTokenClassification": "modeling_elmo.ElmoForTokenClassification",
 }
+# The files that transformers copies into every saved checkpoint.
+HUB_FILES = (
+    "configuration_elmo.py",
+    "lstm_elmo.py",
+    "modeling_elmo.py",
+    "softmax_elmo.py",
+    "tokenization_elmo.py",
+)
 
 
 def original_filters() -> list[list[int]]:
@@ -37,34 +46,34 @@ class ElmoConfig(PretrainedConfig):
     Sizes and options of an ELMo model. Without arguments: the original 4096/512 model.
 
     Args:
-        vocab_size (`int`): words of the language model plus one, as id 0 is padding. Only word inputs and the
-            language model's softmax have a row for each word; a character model reads any word.
-        inputs (`str`): what a word is read from: `"characters"`, `"words"` (an embedding of the word id) or
+        vocab_size (`int`): size of the vocabulary, with padding as id 0. Only word inputs and the output layer of the
+            language models have a row for each word; a character model reads any word.
+        inputs (`str`): the input of the model: `"characters"`, `"words"` (an embedding of the word id) or
             `"words+characters"` (ELMoForManyLangs: word embedding and character CNN concatenated, then projected).
-        char_vocab_size (`int`): characters plus one, as id 0 means "no word here"; 262 for bytes.
-        max_characters_per_token (`int`): width of a word, begin- and end-of-word marks included.
+        char_vocab_size (`int`): number of characters, with padding as id 0; 262 for bytes.
+        max_characters_per_token (`int`): characters per word, begin- and end-of-word marks included.
         char_embedding_dim (`int`): size of a character's vector.
         char_filters (`list[list[int]]`): convolutions as `[width, number of filters]`.
         char_activation (`str`): `"relu"` or `"tanh"`, applied after the maximum over positions.
         num_highway_layers (`int`): highway layers after the convolutions, 0 for none.
-        word_embedding_dim (`int`, *optional*): size of a word's embedding; the projection's size if not given.
+        word_embedding_dim (`int`, *optional*): size of a word's embedding; by default that of the projection.
         lstm_dim (`int`): LSTM cells of one layer and direction (H).
-        projection_dim (`int`, *optional*): size of one direction's output (P); none for an LSTM without projection,
-            whose output then has `lstm_dim` numbers.
+        projection_dim (`int`, *optional*): size of one direction's output (P); `None` for an LSTM without projection,
+            whose output has `lstm_dim` numbers.
         num_hidden_layers (`int`): LSTM layers of each direction (L).
-        cell_clip, projection_clip (`float`, *optional*): bounds of the cells and of the projected outputs, or none.
+        cell_clip, projection_clip (`float`, *optional*): bounds of the cells and of the projected outputs.
         use_skip_connections (`bool`): add a layer's input to its output, from the second layer on.
-        forget_bias (`float`): added to the forget gate at run time, as TensorFlow does: the weights do not hold it.
-        dropout (`float`): dropped share of each layer's input while the biLM itself is trained.
-        num_negative_samples (`int`, *optional*): words that the right one competes with while the language models are
-            trained; none for all words, as they always are in evaluation.
+        forget_bias (`float`): added to the forget gate at run time, as TensorFlow does: the weights do not contain it.
+        dropout (`float`): dropout of each layer's input while the biLM itself is trained.
+        num_negative_samples (`int`, *optional*): negative samples of the softmax in pretraining; `None` for the full
+            softmax, which evaluation always uses.
         mix (`str`): how the layers become one vector: `"learned"` (gamma * sum_j softmax(w)_j h_j), `"top"`
             (gamma * h_L) or `"fixed"` (sum_j mix_weights_j h_j, nothing learned).
         mix_weights (`list[float]`, *optional*): the L + 1 weights of a fixed mix, used as they are.
-        mix_layer_norm (`bool`): normalise each layer before it is mixed, by one mean and variance over all words of
+        mix_layer_norm (`bool`): normalize each layer before it is mixed, by one mean and variance over all words of
             the batch, as the originals do. The only option with which a sentence's vectors depend on its batch.
-        freeze_bilm (`bool`): heads train the mix and their own layers only; `False` trains the biLM with them.
-        classifier_dropout (`float`): dropped share of the ELMo vectors in a head.
+        freeze_bilm (`bool`): train only a head's own layers and the mix; `False` trains the biLM with them.
+        classifier_dropout (`float`): dropout of the ELMo vectors in a head.
 
     Example:
 
@@ -106,7 +115,7 @@ class ElmoConfig(PretrainedConfig):
     tie_word_embeddings: bool = False
 
     def __post_init__(self, **kwargs: Any):
-        # Tuples are as good as lists, but JSON gives back lists.
+        # Accept tuples, but keep lists, which is what JSON gives back.
         self.char_filters = [list(pair) for pair in self.char_filters]
         super().__post_init__(**kwargs)
         self.auto_map = dict(AUTO_MAP)
@@ -115,7 +124,7 @@ class ElmoConfig(PretrainedConfig):
 
     @property
     def output_dim(self) -> int:
-        """P: the size of one direction's output, and of a word's vector before the LSTMs."""
+        """P: the size of one direction's output, and of a context-free word vector."""
         return self.projection_dim if self.projection_dim is not None else self.lstm_dim
 
     @property
@@ -125,11 +134,11 @@ class ElmoConfig(PretrainedConfig):
 
     @property
     def num_filters(self) -> int:
-        """All convolution filters together."""
+        """F: the number of convolution filters of all widths."""
         return sum(number for _, number in self.char_filters)
 
     def validate_elmo(self):
-        """Refuse sizes and options that make no ELMo, naming the rule and the value."""
+        """Raise a ValueError with the rule and the value if a size or an option is invalid."""
 
         def check(is_true: bool, rule: str, name: str):
             if not is_true:
@@ -138,8 +147,8 @@ class ElmoConfig(PretrainedConfig):
         def check_choice(name: str, choices: tuple[str, ...]):
             check(getattr(self, name) in choices, f"{name} must be one of {', '.join(choices)}", name)
 
-        def check_size(name: str, least: int):
-            check(getattr(self, name) >= least, f"{name} must be at least {least}", name)
+        def check_size(name: str, minimum: int):
+            check(getattr(self, name) >= minimum, f"{name} must be at least {minimum}", name)
 
         check_choice("inputs", INPUTS)
         check_choice("char_activation", ACTIVATIONS)
@@ -173,47 +182,47 @@ class ElmoConfig(PretrainedConfig):
             check(0 <= getattr(self, name) < 1, f"{name} must be at least 0 and below 1", name)
         check(
             (self.mix == "fixed") == (self.mix_weights is not None),
-            f'mix_weights are given with mix="fixed" and only then, and mix is "{self.mix}"',
+            f'mix_weights belong to mix="fixed", which needs them, and mix is "{self.mix}"',
             "mix_weights",
         )
         if self.mix_weights is not None:
             check(
                 len(self.mix_weights) == self.num_hidden_layers + 1,
                 f"mix_weights must have num_hidden_layers + 1 = {self.num_hidden_layers + 1} numbers, "
-                "one for each LSTM layer and one for the words below them",
+                "one for the word vectors and one for each LSTM layer",
                 "mix_weights",
             )
 
     @classmethod
     def mini(cls, **kwargs) -> "ElmoConfig":
-        """The sizes of the checkpoint in this package, 512/192 with 512 filters: 4.2 million parameters."""
+        """Return the sizes of the checkpoint in this package, 512/192 with 512 filters: 4.2 million parameters."""
         filters = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256]]
         sizes = {"lstm_dim": 512, "projection_dim": 192, "num_highway_layers": 1, "char_filters": filters}
         return cls(**{**sizes, **kwargs})
 
     @classmethod
     def small(cls, **kwargs) -> "ElmoConfig":
-        """The released small model, 1024/128: 13.6 million parameters."""
+        """Return the sizes of the released small model, 1024/128: 13.6 million parameters."""
         return cls(**{"lstm_dim": 1024, "projection_dim": 128, "num_highway_layers": 1, **kwargs})
 
     @classmethod
     def medium(cls, **kwargs) -> "ElmoConfig":
-        """The released medium model, 2048/256: 28 million parameters."""
+        """Return the sizes of the released medium model, 2048/256: 28 million parameters."""
         return cls(**{"lstm_dim": 2048, "projection_dim": 256, "num_highway_layers": 1, **kwargs})
 
     @classmethod
     def original(cls, **kwargs) -> "ElmoConfig":
-        """The released original model, 4096/512: 93.6 million parameters."""
+        """Return the sizes of the released original model, 4096/512: 93.6 million parameters."""
         return cls(**kwargs)
 
     @classmethod
     def from_bilm_options(cls, options: dict[str, Any], **kwargs) -> "ElmoConfig":
-        """The configuration that bilm-tf's `options.json` describes; keyword arguments overrule it."""
+        """Read bilm-tf's `options.json`; keyword arguments override it."""
         if not options.get("bidirectional", True):
             raise ValueError("ELMo has two directions; got bilm-tf options with bidirectional=False.")
         try:
             lstm, char_cnn = options["lstm"], options.get("char_cnn")
-            # bilm-tf projects only to something smaller, and always names both sizes.
+            # bilm-tf always names both sizes, and projects only to a smaller one.
             projection_dim = lstm["projection_dim"] if lstm["projection_dim"] < lstm["dim"] else None
             if lstm["projection_dim"] > lstm["dim"]:
                 raise ValueError(
@@ -245,7 +254,7 @@ class ElmoConfig(PretrainedConfig):
                 fields[name] = options[option]
         if "n_tokens_vocab" in options:
             fields["vocab_size"] = options["n_tokens_vocab"] + 1
-        # `n_characters` is 261 while bilm-tf trains and 262 while it predicts, of one and the same model: bytes.
+        # `n_characters` is ignored: bilm-tf writes 261 in training and 262 in prediction for the same byte alphabet.
         return cls(**{**fields, **kwargs})
 
 
