@@ -58,7 +58,9 @@ def nearest_neighbours(vectors: np.ndarray, words: list[str], senses: list[str],
         hits = sum(senses[i] == senses[nearest[i]] for i in indices)
         correct += hits
         first = indices[0]
-        print(f"\n  {word}: {hits} of {len(indices)}, between {' and '.join(dict.fromkeys(senses[i] for i in indices))}")
+        print(
+            f"\n  {word}: {hits} of {len(indices)}, between {' and '.join(dict.fromkeys(senses[i] for i in indices))}"
+        )
         for i in (first, nearest[first]):
             print(f"    {senses[i]:<9}  {sentences[i]}")
     print(f"\n  All words: {correct} of {len(words)}; by chance it would be {len(words) * 4 / 9:.0f}.")
