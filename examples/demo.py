@@ -2,10 +2,10 @@
 
     make demo
 
-Embeds ten sentences for each of eight ambiguous words (examples/senses.tsv) with the checkpoint in the package, and asks
-for each sentence whether the nearest of the other nine uses the word in the same sense. The sentences were written
-before the model was tried on them, and every word is shown, the hard ones too. Then come words that fit into a gap, and
-a picture.
+Embeds ten sentences for each of eight ambiguous words (examples/senses.tsv) with the checkpoint in the package, and
+asks for each sentence whether the nearest of the other nine uses the word in the same sense. The sentences were written
+before the model was tried on them, and every word is shown, the hard ones too. Then come words that fit into a gap (the
+last one is too hard for it), and a picture.
 """
 
 import json

@@ -176,10 +176,11 @@ class ElmoLanguageModel:
 
 @contextmanager
 def evaluation_mode(model: torch.nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode, and back into its own mode afterwards."""
-    training = model.training
+    """Turn off training mode, and restore it in every submodule when the block ends."""
+    training = [module for module in model.modules() if module.training]
     model.eval()
     try:
         yield
     finally:
-        model.train(training)
+        for module in training:
+            module.training = True

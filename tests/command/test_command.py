@@ -1,91 +1,122 @@
-"""The `elmo` command as a stranger uses it: right and wrong arguments, broken files, Ctrl-C."""
+"""The `elmo` command around its verbs: help, usage errors, tracebacks, bad checkpoints, startup without torch."""
 
-import io
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 
-import numpy as np
 import pytest
-import torch
 from transformers import BertConfig
 
 from helpers.command import assert_one_sentence, run
-from helpers.models import randomise, tiny_config
-from transformers_elmo import ElmoForTokenClassification, ElmoModel, ElmoTokenizer
-from transformers_elmo.embed.job import embed
+from transformers_elmo import ElmoModel
+from transformers_elmo.command import VERBS
 
-LINES = ["Don't stop, Mr. Smith!", "", "Any wörd 😀 will do .", "One"]
+# What the console script runs; then the modules that it must not have imported, on the last line of standard output.
+CONSOLE_SCRIPT = """
+import json, sys
+import elmo_command
 
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("checkpoint")
-    model = ElmoModel(tiny_config(max_characters_per_token=50, char_vocab_size=262))
-    randomise(model, 0)
-    model.save_pretrained(folder)
-    ElmoTokenizer().save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture
-def text(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("\n".join(LINES) + "\n", encoding="utf-8")
-    return path
+try:
+    code = elmo_command.main()
+except SystemExit as error:
+    code = error.code
+heavy = [name for name in ("torch", "transformers") if name in sys.modules]
+print()
+print(json.dumps([code, heavy]))
+"""
 
 
-def test_info(capsys, checkpoint):
-    code, out, err = run(capsys, "info", checkpoint)
-    assert (code, err) == (0, "")
-    model = ElmoModel.from_pretrained(checkpoint)
-    for part in (f"{model.num_parameters():,} (float32)", "learned: words", f"{model.config.hidden_size} numbers"):
-        assert part in out
+def run_console_script(*arguments):
+    """Return the exit code, standard output, standard error and the heavy modules imported by `elmo ARGUMENTS`."""
+    command = [sys.executable, "-c", CONSOLE_SCRIPT, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    *out, last = done.stdout.splitlines()
+    code, heavy = json.loads(last)
+    return code, "\n".join(out), done.stderr, heavy
 
 
-def test_info_of_a_tagger_with_a_vocabulary(capsys, tmp_path):
-    ElmoForTokenClassification(tiny_config(mix="fixed", mix_weights=[0.0, 0.25, 0.75])).save_pretrained(tmp_path)
-    ElmoTokenizer(["the", "cat"]).save_pretrained(tmp_path)
-    _, out, _ = run(capsys, "info", tmp_path)
-    assert "fixed: words 0.000, lstm_1 0.250, lstm_2 0.750, gamma 1.000" in out
-    assert "ElmoForTokenClassification" in out
-    assert "2 words and 4 special tokens" in out
+@pytest.mark.parametrize(
+    "command_line, expected_code, part",
+    [
+        ("--help", 0, "describe a checkpoint"),
+        ("--version", 0, "transformers-elmo "),
+        *((f"{verb} --help", 0, f"usage: elmo {verb}") for verb in VERBS),
+        ("convert --list", 0, "1 Billion Word Benchmark"),
+        ("", 2, "describe a checkpoint"),
+        ("nonsense", 2, "unknown verb"),
+        ("embed --nonsense", 2, "usage: elmo embed"),
+        ("embed default -o x.npz --layer lstm_9", 2, "lstm_9"),
+        ("embed default -o x.txt", 1, ".npz"),
+        ("convert --name nonsense -o x", 1, "nonsense"),
+        ("pretrain x.txt -o x --init default --size mini", 1, "--init"),
+    ],
+)
+def test_help_and_usage_errors_do_not_import_torch(command_line, expected_code, part):
+    code, out, err, heavy = run_console_script(*command_line.split())
+    assert code == expected_code
+    assert part in (err if code else out)
+    assert heavy == []
 
 
-@pytest.mark.parametrize("layer", ["mix", "all", "words", "top"])
-def test_embed_gives_the_vectors_of_each_line(capsys, checkpoint, text, tmp_path, layer):
-    output = tmp_path / "vectors.npz"
-    code, out, _ = run(capsys, "embed", checkpoint, text, "-o", output, "--layer", layer, "--batch-size", 3)
-    assert code == 0 and "4 sentences, 14 words" in out
-    model, tokenizer = ElmoModel.from_pretrained(checkpoint), ElmoTokenizer()
-    with np.load(output) as arrays:
-        assert json.loads(arrays["words"].item())[0] == ["Don", "'t", "stop", ",", "Mr.", "Smith", "!"]
-        assert set(arrays.files) == {"0", "1", "2", "3", "words"}
-        for index, line in enumerate(LINES):
-            with torch.no_grad():
-                outputs = model(**tokenizer(line, return_tensors="pt"), output_hidden_states=True)
-            expected = {
-                "mix": outputs.last_hidden_state[0],
-                "all": torch.cat(outputs.hidden_states),
-                "words": outputs.hidden_states[0][0],
-                "top": outputs.hidden_states[-1][0],
-            }[layer][..., 1:-1, :]
-            assert arrays[str(index)].shape == expected.shape
-            np.testing.assert_allclose(arrays[str(index)], expected, atol=1e-6)
+def test_the_console_script_registers_elmo_before_it_runs_a_verb(checkpoint):
+    code, out, err, heavy = run_console_script("info", checkpoint)
+    assert (code, err) == (0, "") and "ElmoModel" in out
+    assert heavy == ["torch", "transformers"]
 
 
-def test_embed_takes_words_and_standard_input(capsys, checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Don't split, me.\r\nx\x0by\n")))
-    output = tmp_path / "vectors.npz"
-    assert run(capsys, "embed", checkpoint, "-o", output, "--words")[0] == 0
-    with np.load(output) as arrays:
-        assert json.loads(arrays["words"].item()) == [["Don't", "split,", "me."], ["x", "y"]]
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import transformers, transformers_elmo",
+        "import elmo_command, transformers_elmo, transformers",
+        "import transformers_elmo.command, transformers_elmo",
+    ],
+)
+def test_importing_the_package_registers_and_exports_its_classes(imports):
+    script = f"""
+{imports}
+import pickle
+from transformers import AutoConfig, AutoModelForTextEncoding
+from transformers_elmo import *
+
+assert set(transformers_elmo.__all__) <= set(dir(transformers_elmo))
+config = ElmoConfig.mini()
+assert type(AutoConfig.for_model("elmo")) is ElmoConfig
+assert type(AutoModelForTextEncoding.from_config(config)) is ElmoModel
+assert pickle.loads(pickle.dumps(config)).to_dict() == config.to_dict()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
-def test_wrong_arguments(capsys, checkpoint, text, tmp_path):
+def test_every_verb_has_help_and_examples(capsys):
+    for verb in VERBS:
+        code, out, err = run(capsys, verb, "--help")
+        assert (code, err) == (0, "")
+        assert f"examples:\n  elmo {verb} " in out and "--traceback" in out
+
+
+def test_help_without_a_verb(capsys):
+    code, out, err = run(capsys)
+    assert (code, out) == (2, "")
+    assert err == run(capsys, "--help")[1]
+    for verb, summary in VERBS.items():
+        assert verb in err and summary in err
+
+
+def test_unknown_verbs_get_a_suggestion(capsys):
+    result = run(capsys, "embd")
+    assert result[0] == 2
+    assert_one_sentence(result, "unknown verb 'embd'; did you mean 'embed'?", ", ".join(VERBS))
+    result = run(capsys, "--traceback", "zzz", "--nonsense")
+    assert result[0] == 2
+    assert_one_sentence(result, "unknown verb 'zzz'. The verbs are ", ", ".join(VERBS))
+
+
+def test_wrong_arguments(capsys, checkpoint, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("One\n")
     for arguments in (
         ["embed", checkpoint, text],
         ["embed", checkpoint, text, "-o", "x.npz", "--batch-size", "0"],
@@ -94,25 +125,21 @@ def test_wrong_arguments(capsys, checkpoint, text, tmp_path):
         ["nonsense"],
         [],
         ["info", checkpoint, "--nonsense"],
+        ["--nonsense", "info", checkpoint],
     ):
         code, out, err = run(capsys, *arguments)
         assert code == 2 and out == "" and "elmo" in err and "Traceback" not in err
 
 
-def test_bad_input_and_output_of_embed(capsys, checkpoint, text, tmp_path):
-    empty, latin, folder = tmp_path / "empty.txt", tmp_path / "latin.txt", tmp_path / "folder"
-    empty.write_text("\n \n")
-    latin.write_bytes(b"fine\nna\xefve\n")
-    folder.mkdir()
-    output = tmp_path / "vectors.npz"
-    assert_one_sentence(run(capsys, "embed", checkpoint, empty, "-o", output), empty, "text")
-    assert_one_sentence(run(capsys, "embed", checkpoint, latin, "-o", output), latin, "line 2", "0xef")
-    assert_one_sentence(run(capsys, "embed", checkpoint, folder, "-o", output), folder)
-    assert_one_sentence(run(capsys, "embed", checkpoint, tmp_path / "none.txt", "-o", output), "none.txt")
-    assert_one_sentence(run(capsys, "embed", checkpoint, text, "-o", tmp_path / "x.txt"), ".npz")
-    assert_one_sentence(run(capsys, "embed", checkpoint, text, "-o", tmp_path / "no" / "x.npz"), tmp_path / "no")
-    assert_one_sentence(run(capsys, "embed", checkpoint, text, "-o", output, "--device", "nonsense"), "nonsense")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.txt", "folder", "latin.txt", "text.txt"]
+def test_traceback_before_or_after_the_verb(capsys, tmp_path):
+    arguments = ["embed", "default", "-o", tmp_path / "x.txt"]
+    hidden = run(capsys, *arguments)
+    assert_one_sentence(hidden, ".npz")
+    for with_traceback in (["--traceback", *arguments], [*arguments, "--traceback"]):
+        code, out, err = run(capsys, *with_traceback)
+        assert (code, out) == (1, "")
+        assert err.startswith("Traceback (most recent call last):") and "check_arguments" in err
+        assert err.endswith(hidden[2])
 
 
 def test_bad_checkpoints(capsys, checkpoint, tmp_path, monkeypatch):
@@ -130,28 +157,9 @@ def test_bad_checkpoints(capsys, checkpoint, tmp_path, monkeypatch):
     assert_one_sentence(run(capsys, "info", cut), "config.json")
 
 
-def test_ctrl_c_leaves_no_file(checkpoint, tmp_path):
-    text, output = tmp_path / "text.txt", tmp_path / "vectors.npz"
-    text.write_text("a sentence of some words\n" * 200_000)
-    command = [sys.executable, "-m", "transformers_elmo.command", "embed", checkpoint, text, "-o", output]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.time() + 120
-        while not list(tmp_path.glob(".vectors.npz.*")) and process.poll() is None and time.time() < deadline:
-            time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert err.strip().splitlines()[-1] == "elmo: stopped" and "Traceback" not in err
-    assert os.listdir(tmp_path) == ["text.txt"]
-
-
-@pytest.mark.parametrize("boundaries", [{"add_bos_token": False}, {"add_eos_token": False}])
-def test_embed_without_a_boundary_keeps_every_word(checkpoint, boundaries):
-    model, tokenizer = ElmoModel.from_pretrained(checkpoint), ElmoTokenizer(**boundaries)
-    embedded = list(embed(model, tokenizer, ["the cat sat", ["on", "it"], ""]))
-    assert [words for words, _ in embedded] == [["the", "cat", "sat"], ["on", "it"], []]
-    with torch.no_grad():
-        expected = model(**tokenizer("the cat sat", return_tensors="pt")).last_hidden_state[0]
-    expected = expected[:-1] if tokenizer.add_eos_token else expected[1:]
-    np.testing.assert_allclose(embedded[0][1], expected, atol=1e-6)
-    assert [len(vectors) for _, vectors in embedded] == [3, 2, 0]
+def test_a_closed_pipe_is_no_error(checkpoint):
+    command = [sys.executable, "-m", "transformers_elmo.command", "info", str(checkpoint)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        err = process.stderr.read()
+    assert (process.returncode, err) == (141, "")

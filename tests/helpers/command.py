@@ -1,10 +1,10 @@
-"""The `elmo` command in this process, and what its errors look like."""
+"""Run the `elmo` command in this process, and check its error messages."""
 
 from transformers_elmo.command import main
 
 
 def run(capsys, *arguments):
-    """Exit code, standard output and standard error of `elmo ARGUMENTS`."""
+    """Return the exit code, standard output and standard error of `elmo ARGUMENTS`."""
     try:
         code = main([str(argument) for argument in arguments])
     except SystemExit as error:
@@ -13,7 +13,7 @@ def run(capsys, *arguments):
 
 
 def assert_one_sentence(result, *parts):
-    """It failed, with one line that holds the parts, and without a traceback."""
+    """Assert that the command failed with a one-line message that contains the parts, and without a traceback."""
     code, out, err = result
     assert code not in (0, None)
     assert out == ""

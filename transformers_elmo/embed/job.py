@@ -1,6 +1,10 @@
-"""Sentences in, ELMo vectors out: the job behind `elmo embed`."""
+# Copyright 2026 The transformers-elmo authors.
+# Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
+"""Embed sentences: ELMo vectors for every word of a text."""
 
+import itertools
 import json
+import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,65 +13,103 @@ import numpy as np
 import torch
 
 from ..files import new_file
+from ..language_model import evaluation_mode
+from ..modeling_elmo import ElmoModel
+from ..text import read_lines
+from ..tokenization_elmo import ElmoTokenizer
 from . import LAYERS
+
+Sentence = str | list[str]  # raw text or a list of words
 
 
 def embed(
-    model, tokenizer, sentences: Iterable[str | list[str]], layer: str = "mix", batch_size: int = 32
+    model: ElmoModel,
+    tokenizer: ElmoTokenizer,
+    sentences: Iterable[Sentence],
+    layer: str = "mix",
+    batch_size: int = 32,
 ) -> Iterator[tuple[list[str], np.ndarray]]:
-    """Yield the words of each sentence and their vectors, without the sentence's boundaries.
+    """Yield the words of each sentence and their vectors, without the sentence boundaries.
 
-    A sentence is raw text or a list of words. The vectors are (words, 2P), or (layers, words, 2P) with `layer="all"`:
-    `"mix"` is the checkpoint's own mix, `"words"` the layer without context, `"top"` the last LSTM layer.
+    A sentence is raw text or a list of words. The vectors have shape (words, 2P), or (layers, words, 2P) with
+    `layer="all"`. `"mix"` is the checkpoint's own mix of layers, `"words"` the context-free word vectors below the
+    LSTMs, `"top"` the last LSTM layer. The model may be in training mode: it is evaluated without dropout and left as
+    it was.
     """
+    if isinstance(sentences, str):
+        raise ValueError(f"sentences must be a list of sentences, got the string {sentences[:60]!r}; put it in a list.")
     if layer not in LAYERS:
         raise ValueError(f"layer must be one of {', '.join(LAYERS)}; got {layer!r}.")
-    model.eval()
-    for batch in batches(sentences, batch_size):
-        words = [tokenizer.tokenize(sentence) if isinstance(sentence, str) else sentence for sentence in batch]
-        inputs = tokenizer(
-            words, is_split_into_words=True, padding=True, return_special_tokens_mask=True, return_tensors="pt"
-        )
-        is_word = inputs.pop("special_tokens_mask").numpy() == 0  # (B, T): no boundary, no padding
-        inputs = inputs.to(model.device)
-        with torch.inference_mode():
-            outputs = model(**inputs, output_hidden_states=layer != "mix")
-        if layer == "mix":
-            vectors = outputs.last_hidden_state
-        elif layer == "all":
-            vectors = torch.stack(outputs.hidden_states, 1)
-        else:
-            vectors = outputs.hidden_states[0 if layer == "words" else -1]
-        for sentence, rows, kept in zip(words, vectors.float().cpu().numpy(), is_word):
-            yield sentence, rows[..., kept, :]
+    return (
+        embedded for batch in batches(sentences, batch_size) for embedded in embed_batch(model, tokenizer, batch, layer)
+    )
 
 
-def batches(items: Iterable, size: int) -> Iterator[list]:
-    batch = []
-    for item in items:
-        batch.append(item)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
+def embed_batch(
+    model: ElmoModel, tokenizer: ElmoTokenizer, batch: list[Sentence], layer: str
+) -> Iterator[tuple[list[str], np.ndarray]]:
+    words = [tokenizer.tokenize(sentence) if isinstance(sentence, str) else sentence for sentence in batch]
+    inputs = tokenizer(
+        words, is_split_into_words=True, padding=True, return_special_tokens_mask=True, return_tensors="pt"
+    )
+    is_word = inputs.pop("special_tokens_mask").numpy() == 0  # (B, T): neither boundary nor padding
+    with evaluation_mode(model), torch.inference_mode():
+        outputs = model(**inputs.to(model.device), output_hidden_states=layer != "mix")
+    if layer == "mix":
+        vectors = outputs.last_hidden_state  # (B, T, 2P)
+    elif layer == "all":
+        vectors = torch.stack(outputs.hidden_states, 1)  # (B, L + 1, T, 2P)
+    else:
+        vectors = outputs.hidden_states[0 if layer == "words" else -1]  # (B, T, 2P)
+    for sentence, rows, mask in zip(words, vectors.float().cpu().numpy(), is_word):
+        yield sentence, rows[..., mask, :]
+
+
+def batches(items: Iterable[Sentence], size: int) -> Iterator[list[Sentence]]:
+    iterator = iter(items)
+    while batch := list(itertools.islice(iterator, size)):
         yield batch
 
 
+def read_sentences(path: str, pretokenized: bool = False) -> Iterator[Sentence]:
+    """Stream the sentences of a text file, one per line; `-` is standard input. Raise if all lines are blank."""
+    lines: Iterator[str] = (line.strip() for line in read_lines(path))
+    num_blank = 0
+    for line in lines:
+        if line:
+            break
+        num_blank += 1
+    else:
+        name = "standard input" if path == "-" else path
+        raise ValueError(f"The input must contain text, one sentence per line; {name} contains none.")
+    lines = itertools.chain(itertools.repeat("", num_blank), [line], lines)
+    return (line.split() for line in lines) if pretokenized else lines
+
+
 def write_npz(path: str | Path, embedded: Iterable[tuple[list[str], np.ndarray]]) -> tuple[int, int]:
-    """Write an array for each sentence, named by its line number from 0 on, and `words`, their words as JSON.
+    """Write one array per sentence, named by its index from 0, and `words`, the words of all sentences as JSON.
 
-    The file appears under its name when it is whole. Returns the number of sentences and of words.
+    The file appears under its name when it is complete. Return the number of sentences and of words.
     """
-    path = Path(path)
-    words = []
-    with new_file(path) as unfinished, zipfile.ZipFile(unfinished, "w") as archive:
-
-        def add(name: str, array: np.ndarray):
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array)
-
-        for index, (sentence, vectors) in enumerate(embedded):
-            add(str(index), vectors)
-            words.append(sentence)
-        add("words", np.array(json.dumps(words)))
-    return len(words), sum(map(len, words))
+    num_sentences = num_words = 0
+    with (
+        new_file(path) as unfinished,
+        zipfile.ZipFile(unfinished, "w") as archive,
+        tempfile.TemporaryFile(dir=unfinished.parent) as words_json,
+    ):
+        for sentence, vectors in embedded:
+            with archive.open(f"{num_sentences}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, vectors)
+            words_json.write(b", " if num_sentences else b"[")
+            words_json.write(json.dumps(sentence).encode("ascii"))
+            num_sentences += 1
+            num_words += len(sentence)
+        words_json.write(b"]" if num_sentences else b"[]")
+        with archive.open("words.npy", "w", force_zip64=True) as member:
+            # A scalar string array, without holding the text in memory: numpy stores strings as UTF-32.
+            header = {"descr": f"<U{words_json.tell()}", "fortran_order": False, "shape": ()}
+            np.lib.format.write_array_header_1_0(member, header)
+            words_json.seek(0)
+            while block := words_json.read(1 << 20):
+                member.write(block.decode("ascii").encode("utf-32-le"))
+    return num_sentences, num_words

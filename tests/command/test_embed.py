@@ -1,0 +1,123 @@
+"""`elmo embed`: the vectors in its .npz file, its inputs, bad input and output, interruption."""
+
+import codecs
+import gzip
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from helpers.command import assert_one_sentence, run
+from transformers_elmo import ElmoModel, ElmoTokenizer
+from transformers_elmo.command.embed import count_lines
+
+LINES = ["Don't stop, Mr. Smith!", "", "Any wörd 😀 will do .", "One"]
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("layer", ["mix", "all", "words", "top"])
+def test_vectors_of_each_line(capsys, checkpoint, text, tmp_path, layer):
+    output = tmp_path / "vectors.npz"
+    code, out, _ = run(capsys, "embed", checkpoint, text, "-o", output, "--layer", layer, "--batch-size", 3)
+    assert code == 0 and "4 sentences, 14 words" in out
+    model, tokenizer = ElmoModel.from_pretrained(checkpoint), ElmoTokenizer()
+    with np.load(output) as arrays:
+        assert json.loads(arrays["words"].item())[0] == ["Don", "'t", "stop", ",", "Mr.", "Smith", "!"]
+        assert set(arrays.files) == {"0", "1", "2", "3", "words"}
+        for index, line in enumerate(LINES):
+            with torch.no_grad():
+                outputs = model(**tokenizer(line, return_tensors="pt"), output_hidden_states=True)
+            expected = {
+                "mix": outputs.last_hidden_state[0],
+                "all": torch.cat(outputs.hidden_states),
+                "words": outputs.hidden_states[0][0],
+                "top": outputs.hidden_states[-1][0],
+            }[layer][..., 1:-1, :]
+            assert arrays[str(index)].shape == expected.shape
+            np.testing.assert_allclose(arrays[str(index)], expected, atol=1e-6)
+
+
+def test_pretokenized_standard_input(capsys, checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Don't split, me.\r\nx\x0by\n")))
+    output = tmp_path / "vectors.npz"
+    assert run(capsys, "embed", checkpoint, "-o", output, "--pretokenized")[0] == 0
+    with np.load(output) as arrays:
+        assert json.loads(arrays["words"].item()) == [["Don't", "split,", "me."], ["x", "y"]]
+
+
+@pytest.mark.parametrize("pack, suffix", [(bytes, ".txt"), (gzip.compress, ".txt.gz")])
+def test_a_byte_order_mark_and_compression_change_nothing(capsys, checkpoint, text, tmp_path, pack, suffix):
+    other = tmp_path / f"other{suffix}"
+    other.write_bytes(pack(codecs.BOM_UTF8 + b"\r\n".join(text.read_bytes().split(b"\n"))))
+    for path, output in ((text, "text.npz"), (other, "other.npz")):
+        assert run(capsys, "embed", checkpoint, path, "-o", tmp_path / output)[0] == 0
+    with np.load(tmp_path / "text.npz") as expected, np.load(tmp_path / "other.npz") as arrays:
+        assert arrays.files == expected.files
+        for name in arrays.files:
+            np.testing.assert_array_equal(arrays[name], expected[name])
+
+
+def test_blank_lines_before_the_first_sentence_count(capsys, checkpoint, tmp_path):
+    text, output = tmp_path / "text.txt", tmp_path / "vectors.npz"
+    text.write_text("\n \nOne two\n\n")
+    assert run(capsys, "embed", checkpoint, text, "-o", output)[0] == 0
+    with np.load(output) as arrays:
+        assert json.loads(arrays["words"].item()) == [[], [], ["One", "two"], []]
+
+
+def test_bad_input_and_output(capsys, checkpoint, text, tmp_path):
+    empty, latin, folder = tmp_path / "empty.txt", tmp_path / "latin.txt", tmp_path / "folder"
+    empty.write_text("\n \n")
+    latin.write_bytes(b"fine\nna\xefve\n")
+    folder.mkdir()
+    output = tmp_path / "vectors.npz"
+    assert_one_sentence(run(capsys, "embed", checkpoint, empty, "-o", output), empty, "text")
+    assert_one_sentence(run(capsys, "embed", checkpoint, latin, "-o", output), latin, "line 2", "0xef")
+    assert_one_sentence(run(capsys, "embed", checkpoint, folder, "-o", output), folder)
+    assert_one_sentence(run(capsys, "embed", checkpoint, tmp_path / "none.txt", "-o", output), "none.txt")
+    assert_one_sentence(run(capsys, "embed", checkpoint, text, "-o", tmp_path / "x.txt"), ".npz")
+    assert_one_sentence(run(capsys, "embed", checkpoint, text, "-o", tmp_path / "no" / "x.npz"), tmp_path / "no")
+    assert_one_sentence(run(capsys, "embed", checkpoint, text, "-o", output, "--device", "nonsense"), "nonsense")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.txt", "folder", "latin.txt", "text.txt"]
+
+
+def test_empty_standard_input(capsys, checkpoint, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
+    assert_one_sentence(run(capsys, "embed", checkpoint, "-o", tmp_path / "x.npz"), "standard input")
+    assert os.listdir(tmp_path) == []
+
+
+def test_lines_are_counted_in_plain_files_only(text, tmp_path):
+    compressed = tmp_path / "text.txt.gz"
+    compressed.write_bytes(gzip.compress(text.read_bytes()))
+    assert [count_lines(str(path)) for path in (text, compressed, "-")] == [4, None, None]
+
+
+@pytest.mark.parametrize("signal_number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_leaves_no_file(checkpoint, tmp_path, signal_number, code):
+    text, output = tmp_path / "text.txt", tmp_path / "vectors.npz"
+    text.write_text("a sentence of some words\n" * 200_000)
+    command = [sys.executable, "-m", "transformers_elmo.command", "embed", checkpoint, text, "-o", output]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.time() + 120
+        while not list(tmp_path.glob(".vectors.npz.*")) and process.poll() is None and time.time() < deadline:
+            time.sleep(0.1)
+        process.send_signal(signal_number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert err.strip().splitlines()[-1:] == (["elmo: stopped"] if signal_number == signal.SIGINT else [])
+    assert "Traceback" not in err
+    assert os.listdir(tmp_path) == ["text.txt"]

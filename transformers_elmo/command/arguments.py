@@ -1,0 +1,43 @@
+# Copyright 2026 The transformers-elmo authors.
+# Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
+"""Arguments that several verbs share, and the types of numeric ones."""
+
+import argparse
+
+
+def add_checkpoint_argument(parser: argparse.ArgumentParser):
+    parser.add_argument(
+        "checkpoint", metavar="CHECKPOINT", help="folder, name on the Hub, or 'default' for the one in the package"
+    )
+
+
+def add_card_arguments(parser: argparse._ActionsContainer):
+    parser.add_argument("--language", metavar="CODE", help="language for the model card, e.g. en or pt")
+    parser.add_argument("--license", metavar="NAME", help="license for the model card, e.g. apache-2.0")
+
+
+def add_push_arguments(parser: argparse._ActionsContainer):
+    parser.add_argument("--private", action="store_true", help="create the repository as a private one")
+    parser.add_argument("--revision", metavar="BRANCH", help="branch to push to (default: main)")
+    parser.add_argument("--message", metavar="TEXT", help="commit message")
+
+
+def positive_int(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
+def positive_float(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
+    return number
+
+
+def probability(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 0 and below 1, got {text}")
+    return number

@@ -1,0 +1,81 @@
+# Copyright 2026 The transformers-elmo authors.
+# Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
+"""`elmo embed`: compute contextual vectors for the words of a text."""
+
+import argparse
+import os
+import sys
+from functools import partial
+
+from ..embed import LAYERS
+from .arguments import add_checkpoint_argument, positive_int
+
+
+def add_arguments(parser: argparse.ArgumentParser):
+    parser.description = """\
+Compute contextual vectors for the words of a text with one sentence per line.
+The .npz file has an array with one row per word for each line, named by the
+line's number counted from 0, and 'words', the words of all lines as JSON."""
+    parser.epilog = """\
+examples:
+  elmo embed default text.txt -o vectors.npz
+  elmo embed default tokens.txt.gz -o vectors.npz --pretokenized --layer all
+  zcat text.txt.gz | elmo embed path/to/checkpoint -o vectors.npz --device cuda
+"""
+    add_checkpoint_argument(parser)
+    parser.add_argument(
+        "input",
+        metavar="INPUT",
+        nargs="?",
+        default="-",
+        help="text file, plain, .gz or .xz, or - for standard input (default: -)",
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help=".npz file to write")
+    parser.add_argument(
+        "--pretokenized", action="store_true", help="split lines at spaces only; the text is already tokenized"
+    )
+    parser.add_argument(
+        "--layer",
+        default="mix",
+        choices=LAYERS,
+        help="the checkpoint's mix of layers, all layers, the context-free word vectors, or the top LSTM layer "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--batch-size", metavar="N", type=positive_int, default=32, help="sentences per batch (default: %(default)s)"
+    )
+    parser.add_argument("--device", default="cpu", help="torch device, e.g. cuda (default: %(default)s)")
+
+
+def check_arguments(arguments: argparse.Namespace):
+    if not arguments.output.endswith(".npz"):
+        raise ValueError(f"--output must be an .npz file, got {arguments.output}.")
+    folder = os.path.dirname(arguments.output) or "."
+    if not os.path.isdir(folder):
+        raise ValueError(f"--output must be in an existing folder; {folder} does not exist.")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    from ..checkpoints import load
+    from ..embed.job import embed, read_sentences, write_npz
+
+    sentences = read_sentences(arguments.input, arguments.pretokenized)
+    model, tokenizer = load(arguments.checkpoint)
+    model.to(arguments.device)
+    embedded = embed(model, tokenizer, sentences, layer=arguments.layer, batch_size=arguments.batch_size)
+    on_terminal = sys.stderr.isatty()
+    total = count_lines(arguments.input) if on_terminal else None
+    bar = tqdm(embedded, total=total, unit=" sentences", disable=not on_terminal)
+    num_sentences, num_words = write_npz(arguments.output, bar)
+    print(f"{num_sentences:,} sentences, {num_words:,} words: {arguments.output}")
+    return 0
+
+
+def count_lines(path: str) -> int | None:
+    """Count the lines of a plain file for the progress bar; return None for compressed files and standard input."""
+    if not os.path.isfile(path) or path.endswith((".gz", ".xz")):
+        return None
+    with open(path, "rb") as file:
+        return sum(block.count(b"\n") for block in iter(partial(file.read, 1 << 20), b""))

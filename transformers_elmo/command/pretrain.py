@@ -1,0 +1,190 @@
+# Copyright 2026 The transformers-elmo authors.
+# Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
+"""`elmo pretrain`: train an ELMo on raw text."""
+
+import argparse
+import dataclasses
+from pathlib import Path
+
+from ..pretrain.recipe import CACHE, RECIPES, SIZES
+from .arguments import add_card_arguments, positive_float, positive_int, probability
+
+RECIPE_OPTIONS = ("learning_rate", "dropout", "rows", "window", "negative_samples", "epochs")
+
+
+def add_arguments(parser: argparse.ArgumentParser):
+    parser.description = """\
+Train the forward and backward language models of an ELMo on raw text, from
+scratch or from a checkpoint. The text is split into sentences and words once
+and cached; its most frequent words become the vocabulary. Ctrl-C saves a
+checkpoint, and the same command with --resume continues from it exactly."""
+    parser.epilog = """\
+examples:
+  elmo pretrain 'text/*.txt.gz' -o my-elmo
+  elmo pretrain 'text/*.txt.gz' -o my-elmo --resume
+  elmo pretrain law.txt -o law-elmo --init my-elmo
+  elmo pretrain wiki.txt -o wiki-elmo --pretokenized --drop-tokens '<unk>'
+  torchrun --nproc_per_node 4 -m transformers_elmo.command \\
+      pretrain 'text/*.txt.gz' -o my-elmo
+"""
+    parser.add_argument(
+        "text", metavar="TEXT", nargs="+", help="plain text, .gz, .xz, .jsonl or .parquet files, or glob patterns"
+    )
+    parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="folder to create")
+    parser.add_argument("--resume", action="store_true", help="continue from the last checkpoint in DIR")
+    parser.add_argument(
+        "--held-out", metavar="FILE", nargs="+", help="text to evaluate on (default: a part of TEXT is held out)"
+    )
+
+    group = parser.add_argument_group("text")
+    group.add_argument(
+        "--pretokenized", action="store_true", help="split lines at spaces only; the text is already tokenized"
+    )
+    group.add_argument(
+        "--one-sentence-per-line", action="store_true", help="do not split lines into sentences; each is one"
+    )
+    group.add_argument(
+        "--drop-tokens", metavar="TOKEN", nargs="+", default=[], help="tokens to drop from the text, e.g. <unk>"
+    )
+    group.add_argument(
+        "--column", default="text", help="column of .jsonl and .parquet files to read (default: %(default)s)"
+    )
+    group.add_argument(
+        "--encoding-errors",
+        choices=["strict", "replace"],
+        default="strict",
+        help="stop at bytes that are not UTF-8, or replace them (default: %(default)s)",
+    )
+    group.add_argument(
+        "--cache", metavar="DIR", type=Path, default=CACHE, help="folder for the tokenized text (default: %(default)s)"
+    )
+
+    group = parser.add_argument_group("model")
+    group.add_argument(
+        "--init",
+        metavar="CHECKPOINT",
+        help="start from this checkpoint; if it has no language-model head, add a new one",
+    )
+    group.add_argument("--size", choices=SIZES, help="size of a new model (default: mini)")
+    group.add_argument(
+        "--config", metavar="FILE", type=Path, help="JSON file with fields of ElmoConfig that override the size"
+    )
+    group.add_argument(
+        "--vocab", metavar="FILE", type=Path, help="vocab.txt, most frequent words first (default: built from TEXT)"
+    )
+    group.add_argument(
+        "--vocab-size",
+        metavar="N",
+        type=positive_int,
+        default=40_000,
+        help="largest number of words in a vocabulary built from TEXT (default: %(default)s)",
+    )
+    group.add_argument(
+        "--min-count",
+        metavar="N",
+        type=positive_int,
+        default=2,
+        help="drop words that occur less often from that vocabulary (default: %(default)s)",
+    )
+
+    group = parser.add_argument_group("training")
+    group.add_argument(
+        "--recipe",
+        choices=RECIPES,
+        default="default",
+        help="preset of optimizer, schedule and batch; paper is that of bilm-tf (default: %(default)s)",
+    )
+    recipe = "(default: the recipe's)"
+    group.add_argument("--learning-rate", metavar="X", type=positive_float, help=f"peak learning rate {recipe}")
+    group.add_argument("--dropout", metavar="P", type=probability, help=f"dropout probability {recipe}")
+    group.add_argument(
+        "--rows", metavar="N", type=positive_int, help=f"rows of text per batch, on each process {recipe}"
+    )
+    group.add_argument(
+        "--window",
+        metavar="N",
+        type=positive_int,
+        help=f"words per row and step, for truncated backpropagation {recipe}",
+    )
+    group.add_argument(
+        "--negative-samples", metavar="N", type=positive_int, help=f"samples of the sampled softmax {recipe}"
+    )
+    group.add_argument("--epochs", metavar="X", type=positive_float, help=f"passes over the text {recipe}")
+    group.add_argument("--steps", metavar="N", type=positive_int, help="optimizer steps, instead of --epochs")
+    group.add_argument(
+        "--gradient-accumulation",
+        metavar="N",
+        type=positive_int,
+        default=1,
+        help="batches per optimizer step (default: %(default)s)",
+    )
+    group.add_argument("--bf16", action="store_true", help="train in bfloat16 mixed precision")
+    group.add_argument("--cpu", action="store_true", help="train on the CPU even if there is a GPU")
+    group.add_argument("--seed", metavar="N", type=int, default=0, help="random seed (default: %(default)s)")
+
+    group = parser.add_argument_group("logging and saving")
+    for verb, what in (("log", "log the loss"), ("eval", "evaluate on held-out text"), ("save", "save a checkpoint")):
+        group.add_argument(
+            f"--{verb}-every",
+            metavar="STEPS",
+            type=positive_int,
+            default=50 if verb == "log" else 1000,
+            help=f"{what} at this interval (default: %(default)s)",
+        )
+    group.add_argument(
+        "--report-to", metavar="NAME", default="none", help="integration of Trainer, e.g. tensorboard (default: none)"
+    )
+    group.add_argument("--half", action="store_true", help="store the final weights in half precision")
+    add_card_arguments(group)
+
+
+def check_arguments(arguments: argparse.Namespace):
+    if arguments.init and (arguments.size or arguments.config):
+        raise ValueError("--size and --config describe a new model; omit them, or omit --init.")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    from ..pretrain.corpus import Splitting
+    from ..pretrain.job import InitialModel, Texts, pretrain_from_texts
+    from ..pretrain.recipe import Settings
+
+    texts = Texts(
+        files=arguments.text,
+        held_out=arguments.held_out,
+        splitting=Splitting(
+            pretokenized=arguments.pretokenized,
+            one_sentence_per_line=arguments.one_sentence_per_line,
+            drop_tokens=tuple(arguments.drop_tokens),
+        ),
+        column=arguments.column,
+        encoding_errors=arguments.encoding_errors,
+        cache=arguments.cache,
+    )
+    initial_model = InitialModel(
+        checkpoint=arguments.init,
+        size=arguments.size,
+        config_file=arguments.config,
+        vocab_file=arguments.vocab,
+        vocab_size=arguments.vocab_size,
+        min_count=arguments.min_count,
+    )
+    overrides = {name: getattr(arguments, name) for name in RECIPE_OPTIONS if getattr(arguments, name) is not None}
+    settings = Settings(
+        output=str(arguments.output),
+        recipe=dataclasses.replace(RECIPES[arguments.recipe], **overrides),
+        steps=arguments.steps or 0,
+        gradient_accumulation=arguments.gradient_accumulation,
+        bf16=arguments.bf16,
+        cpu=arguments.cpu,
+        seed=arguments.seed,
+        log_every=arguments.log_every,
+        eval_every=arguments.eval_every,
+        save_every=arguments.save_every,
+        report_to=arguments.report_to,
+        save_half=arguments.half,
+        language=arguments.language,
+        license=arguments.license,
+        command=arguments.command_line,
+    )
+    completed = pretrain_from_texts(texts, initial_model, settings, resume=arguments.resume)
+    return 0 if completed else 130
