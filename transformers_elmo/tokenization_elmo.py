@@ -68,18 +68,18 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
 
     def __init__(
         self,
-        vocab=None,
-        vocab_file=None,
-        tokenizer_file=None,
-        char_vocab=None,
-        swap_word_marks=False,
-        max_characters_per_token=50,
-        pad_token="<PAD>",
-        bos_token="<S>",
-        eos_token="</S>",
-        unk_token="<UNK>",
-        add_bos_token=None,
-        add_eos_token=None,
+        vocab: list[str] | dict[str, int] | None = None,
+        vocab_file: str | os.PathLike | None = None,
+        tokenizer_file: str | None = None,
+        char_vocab: list[str] | None = None,
+        swap_word_marks: bool = False,
+        max_characters_per_token: int = 50,
+        pad_token: str = "<PAD>",
+        bos_token: str = "<S>",
+        eos_token: str = "</S>",
+        unk_token: str = "<UNK>",
+        add_bos_token: bool | None = None,
+        add_eos_token: bool | None = None,
         **kwargs,
     ):
         if max_characters_per_token < 3:
@@ -87,8 +87,8 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         if tokenizer_file is None:
             if vocab is None and vocab_file is not None:
                 vocab = read_vocabulary(vocab_file)
-            specials = [str(token) for token in (pad_token, bos_token, eos_token, unk_token)]
-            self._tokenizer = build_backend(vocab, specials)
+            special_tokens = [str(token) for token in (pad_token, bos_token, eos_token, unk_token)]
+            self._tokenizer = build_backend(vocab, special_tokens)
         super().__init__(
             tokenizer_file=tokenizer_file,
             char_vocab=char_vocab,
@@ -194,7 +194,7 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             symbols = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
         else:
             symbols = np.frombuffer(text.encode("utf-8", "ignore"), dtype=np.uint8)
-            if len(symbols) != len(text):
+            if not text.isascii():
                 if SURROGATE.search(text):  # surrogates have no UTF-8 bytes; bilm-tf drops them
                     byte_offsets = np.cumsum([0, *(len(character.encode("utf-8", "ignore")) for character in text)])
                 else:
@@ -418,7 +418,7 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         return encoded_inputs
 
 
-def read_vocabulary(path) -> list[str]:
+def read_vocabulary(path: str | os.PathLike) -> list[str]:
     """Read a vocabulary file, one word per line."""
     with open(path, encoding="utf-8", newline="\n") as file:
         words = [line.rstrip("\r\n") for line in file]
