@@ -25,8 +25,7 @@ from transformers.dynamic_module_utils import get_relative_import_files
 from helpers.environments import arrays_of, load_arrays, make_environment, open_checkpoint, run
 from helpers.hub_server import LoopbackHub
 from helpers.models import randomise
-import transformers_elmo
-from transformers_elmo import ElmoConfig, ElmoForTokenClassification, ElmoTokenizer
+from transformers_elmo import ElmoConfig, ElmoForTokenClassification, ElmoTokenizer, configuration_elmo
 from transformers_elmo.configuration_elmo import AUTO_MAP, HUB_FILES
 
 INPUTS = ("characters", "words", "words+characters")
@@ -169,7 +168,7 @@ def test_checkpoint_contains_config_weights_tokenizer_and_code(checkpoints, inpu
 def test_hub_files_are_those_that_transformers_copies(checkpoints):
     """transformers copies the modules of the saved classes and, recursively, the siblings that they import."""
     path, _ = checkpoints["characters", "AutoModel"]
-    package = Path(transformers_elmo.__file__).parent
+    package = Path(configuration_elmo.__file__).parent
     assert sorted(file.name for file in path.glob("*.py")) == list(HUB_FILES)
     for name in HUB_FILES:
         assert (path / name).read_bytes() == (package / name).read_bytes(), name
@@ -235,17 +234,17 @@ def loaded_without_package(folder, other_python, checkpoints, ner_folder):
 @pytest.mark.parametrize("opened_as", CLASSES)
 @pytest.mark.parametrize("saved_as", CLASSES)
 @pytest.mark.parametrize("inputs", INPUTS)
-def test_the_same_numbers_everywhere(checkpoints, loaded_without_package, inputs, saved_as, opened_as):
+def test_same_outputs_with_and_without_the_package(checkpoints, loaded_without_package, inputs, saved_as, opened_as):
     path, before = checkpoints[inputs, saved_as]
-    there, results = loaded_without_package
+    arrays, results = loaded_without_package
     results = results[f"{inputs} {saved_as}"]
     model, tokenizer = open_checkpoint(path, opened_as)
-    here = arrays_of(model, tokenizer, TEXTS)
-    assert difference(here, load_arrays(there / f"{inputs} {saved_as} {opened_as}.npz")) == 0.0
-    # A head that the checkpoint lacks is new, but the same here and there.
+    outputs = arrays_of(model, tokenizer, TEXTS)
+    assert difference(outputs, load_arrays(arrays / f"{inputs} {saved_as} {opened_as}.npz")) == 0.0
+    # A head that is not in the checkpoint is initialised anew, with the same seed in both processes.
     new = () if saved_as == opened_as else ("head",)
-    assert difference(without(here, *new), without(before, *new)) == 0.0
-    assert not any(weight.data_ptr() % 64 for weight in model.parameters())  # on some machines that is what it takes
+    assert difference(without(outputs, *new), without(before, *new)) == 0.0
+    assert not any(weight.data_ptr() % 64 for weight in model.parameters())  # or products may round differently
     assert all(module.startswith("transformers_modules.") for module in results[opened_as]["modules"])
     assert results[opened_as]["frozen"] == (opened_as == "AutoModelForTokenClassification")
     assert type(model).__module__ == "transformers_elmo.modeling_elmo"
@@ -253,19 +252,19 @@ def test_the_same_numbers_everywhere(checkpoints, loaded_without_package, inputs
     assert type(config) is ElmoConfig and json.loads(json.dumps(config.to_dict())) == results["config"]
 
 
-def test_pipelines_elsewhere(checkpoints, loaded_without_package):
+def test_pipelines_without_the_package(checkpoints, loaded_without_package):
     _, results = loaded_without_package
     assert spans(results["entities"]) == NER_ENTITIES
     path, _ = checkpoints["characters", "AutoModel"]
     assert np.array_equal(results["features"], pipeline("feature-extraction", str(path))(NER_TEXT))
 
 
-# The Hub, over HTTP with its own client
+# The Hub, over HTTP with the official client.
 
 
 @pytest.fixture(scope="session")
 def pushed(folder, hub, checkpoints, ner_folder):
-    """Push as a user of the package does; what the client results."""
+    """Push with the package, and return the commits and error messages of the client."""
     script = """
         import os
 
@@ -281,8 +280,8 @@ def pushed(folder, hub, checkpoints, ner_folder):
             model.classifier.bias += 1
         results["second"] = model.push_to_hub("me/tagger").oid
         for name, repo, options in (("base", "me/base", {}), ("base", "me/private", {"private": True})):
-            ElmoModel.from_pretrained(given[name]).push_to_hub(repo, **options)
-            ElmoTokenizer.from_pretrained(given[name]).push_to_hub(repo, **options)
+            ElmoModel.from_pretrained(args[name]).push_to_hub(repo, **options)
+            ElmoTokenizer.from_pretrained(args[name]).push_to_hub(repo, **options)
         ElmoForTokenClassification.from_pretrained(args["ner"]).push_to_hub("me/ner")
         ElmoTokenizer.from_pretrained(args["ner"]).push_to_hub("me/ner")
         del os.environ["HF_TOKEN"]
@@ -292,7 +291,7 @@ def pushed(folder, hub, checkpoints, ner_folder):
             except HfHubHTTPError as error:
                 results[type(thing).__name__] = str(error)
 
-        # With the package imported, its model opens a checkpoint whose code is trusted.
+        # Once the package is imported, its classes are used even with trust_remote_code=True.
         model, tokenizer = open_checkpoint("me/tagger", "AutoModelForTokenClassification", trust_remote_code=True)
         np.savez("package.npz", **arrays_of(model, tokenizer, args["texts"]))
         results["package"] = [type(model).__module__, type(tokenizer).__name__]
@@ -331,21 +330,21 @@ def loaded_by_name(folder, hub, other_python, pushed):
     return folder / "by name", run(other_python, script, folder / "by name", hub, **args)
 
 
-def test_the_same_numbers_by_name(checkpoints, pushed, loaded_by_name):
-    there, results = loaded_by_name
+def test_same_outputs_after_loading_from_the_hub(checkpoints, pushed, loaded_by_name):
+    arrays, results = loaded_by_name
     _, tagger = checkpoints["characters", "AutoModelForTokenClassification"]
     _, base = checkpoints["characters", "AutoModel"]
-    assert difference(load_arrays(there / "first.npz"), tagger) == 0.0
-    assert difference(load_arrays(there / "body.npz"), without(tagger, "head")) == 0.0
+    assert difference(load_arrays(arrays / "first.npz"), tagger) == 0.0
+    assert difference(load_arrays(arrays / "body.npz"), without(tagger, "head")) == 0.0
     for name in ("base", "private"):
-        assert difference(load_arrays(there / f"{name}.npz"), base) == 0.0
+        assert difference(load_arrays(arrays / f"{name}.npz"), base) == 0.0
     assert spans(results["entities"]) == NER_ENTITIES
 
 
-def test_a_second_push(folder, checkpoints, pushed, loaded_by_name):
-    there, _ = loaded_by_name
+def test_second_push_replaces_the_first(folder, checkpoints, pushed, loaded_by_name):
+    arrays, _ = loaded_by_name
     _, before = checkpoints["characters", "AutoModelForTokenClassification"]
-    second = load_arrays(there / "second.npz")
+    second = load_arrays(arrays / "second.npz")
     assert pushed["first"] != pushed["second"]
     assert difference(without(second, "head"), without(before, "head")) == 0.0
     np.testing.assert_allclose(second["head"], before["head"] + 1, atol=1e-5)
@@ -353,36 +352,36 @@ def test_a_second_push(folder, checkpoints, pushed, loaded_by_name):
     assert pushed["package"] == ["transformers_elmo.modeling_elmo", "ElmoTokenizer"]
 
 
-def test_a_private_repository_needs_a_token(loaded_by_name):
+def test_private_repository_requires_a_token(loaded_by_name):
     _, results = loaded_by_name
     assert "me/private" in results["private"] and "private" in results["private"].replace("me/private", "")
 
 
-def test_a_push_without_a_token_writes_nothing(hub, pushed):
+def test_push_without_a_token_writes_nothing(hub, pushed):
     for name in ("ElmoForTokenClassification", "ElmoTokenizer"):
         assert "401" in pushed[name] and "Invalid username or password." in pushed[name]
     assert not (hub.store / "models" / "me" / "nothing").exists()
 
 
-def test_the_server_knew_every_request(hub, loaded_by_name):
+def test_server_supports_every_request(hub, loaded_by_name):
     assert not [request for request in hub.requests if request[2] == 501]
     assert "/me/tagger.git/info/lfs/objects/batch" in [path for _, path, _ in hub.requests]
 
 
-def test_saved_again_where_it_was_loaded(folder, hub, other_python, loaded_by_name):
-    there, _ = loaded_by_name
-    moved = (there / "again").rename(folder / "again and other_python")
-    assert {f"{name}.py" for name in HUB_FILES} <= {file.name for file in moved.iterdir()}
+def test_saved_again_without_the_package(folder, hub, other_python, loaded_by_name):
+    arrays, _ = loaded_by_name
+    moved = (arrays / "again").rename(folder / "again and moved")
+    assert {*HUB_FILES} <= {file.name for file in moved.iterdir()}
     assert json.loads((moved / "config.json").read_text())["auto_map"] == AUTO_MAP
     assert "--" not in json.dumps(json.loads((moved / "tokenizer_config.json").read_text())["auto_map"])
-    # Offline and with an empty cache: nothing may come from the repository that the model was loaded from.
+    # Offline and with an empty cache, so that nothing is loaded from the original repository.
     script = """
         for auto_class in args["classes"]:
             model, tokenizer = open_checkpoint(args["path"], auto_class, trust_remote_code=True)
             np.savez(f"{auto_class}.npz", **arrays_of(model, tokenizer, args["texts"]))
     """
     run(other_python, script, folder / "third", path=str(moved), classes=CLASSES, texts=TEXTS)
-    second = load_arrays(there / "second.npz")
+    second = load_arrays(arrays / "second.npz")
     assert difference(load_arrays(folder / "third" / "AutoModelForTokenClassification.npz"), second) == 0.0
     assert difference(load_arrays(folder / "third" / "AutoModel.npz"), without(second, "head")) == 0.0
     repo = hub.store / "models" / "me" / "again"
@@ -391,7 +390,7 @@ def test_saved_again_where_it_was_loaded(folder, hub, other_python, loaded_by_na
         assert (repo / file.name).read_bytes() == file.read_bytes(), file.name
 
 
-# Broken checkpoints
+# Broken checkpoints.
 
 
 def change_config(path, **changes):
@@ -399,20 +398,20 @@ def change_config(path, **changes):
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
-def one_sentence(error) -> bool:
+def is_one_sentence(error) -> bool:
     text = str(error.value)
     return "\n" not in text and len(text) < 500 and text.endswith(".")
 
 
 @pytest.mark.parametrize("opened_as", CLASSES)
-@pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 0.999], ids="empty in_the_header in_the_middle at_the_end".split())
-def test_weights_that_are_cut_off(checkpoints, tmp_path, kept, opened_as):
-    path = shutil.copytree(checkpoints["characters", "AutoModel"][0], tmp_path / "cut")
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.999], ids="empty in_the_header in_the_middle at_the_end".split())
+def test_truncated_weights_raise_an_error(checkpoints, tmp_path, share, opened_as):
+    path = shutil.copytree(checkpoints["characters", "AutoModel"][0], tmp_path / "truncated")
     content = (path / "model.safetensors").read_bytes()
-    (path / "model.safetensors").write_bytes(content[: int(kept * len(content))])
-    with pytest.raises(OSError, match="cut off") as error:
+    (path / "model.safetensors").write_bytes(content[: int(share * len(content))])
+    with pytest.raises(OSError, match="truncated") as error:
         getattr(transformers, opened_as).from_pretrained(path)
-    assert str(path) in str(error.value) and one_sentence(error)
+    assert str(path) in str(error.value) and is_one_sentence(error)
 
 
 @pytest.mark.parametrize("saved_as", CLASSES)
@@ -439,23 +438,24 @@ def test_weights_that_are_cut_off(checkpoints, tmp_path, kept, opened_as):
     ],
     ids=lambda value: " ".join(f"{name}={new}" for name, new in value.items()) if isinstance(value, dict) else value,
 )
-def test_weights_that_contradict_the_configuration(checkpoints, tmp_path, inputs, changes, saved_as, opened_as):
+def test_contradicting_weights_raise_an_error(checkpoints, tmp_path, inputs, changes, saved_as, opened_as):
     path = shutil.copytree(checkpoints[inputs, saved_as][0], tmp_path / "contradicting")
     change_config(path, **changes)
     with pytest.raises(RuntimeError, match="contradict its configuration") as error:
         getattr(transformers, opened_as).from_pretrained(path)
-    assert str(path) in str(error.value) and one_sentence(error)
+    assert str(path) in str(error.value) and is_one_sentence(error)
 
 
-# Pipelines
+# Pipelines.
 
 
 def spans(entities, text=NER_TEXT) -> list:
-    """(label, text) of entities, cut out of the text by their offsets."""
+    """Return (label, text) of entities, with the text sliced by their offsets."""
     return [(e.get("entity_group", e.get("entity")), text[e["start"] : e["end"]]) for e in entities]
 
 
 def keys_and_scores(entities) -> tuple[list, np.ndarray]:
+    """Split entities into their exact fields and their scores, which are compared with a tolerance."""
     keys = [{name: value for name, value in entity.items() if name != "score"} for entity in entities]
     return keys, np.array([entity["score"] for entity in entities])
 
@@ -466,7 +466,7 @@ def tagger(ner_folder):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_entities(tagger, strategy):
+def test_entities_of_each_aggregation_strategy(tagger, strategy):
     entities = tagger(NER_TEXT, aggregation_strategy=strategy)
     if strategy == "none":
         expected = "Ann Lee Paris London Žďár New York Bo".split()
@@ -489,10 +489,11 @@ def test_punctuation_is_not_part_of_an_entity(tagger, strategy):
         ("Paris,London!Bo", ["Paris", "London", "Bo"]),
         ("!Paris London", ["Paris", "London"]),
     ):
-        assert [found for _, found in spans(tagger(text, aggregation_strategy=strategy), text)] == expected
+        entities = tagger(text, aggregation_strategy=strategy)
+        assert [entity for _, entity in spans(entities, text)] == expected
 
 
-def test_no_entities(tagger):
+def test_texts_without_entities(tagger):
     assert tagger("the rain", aggregation_strategy="simple") == []
     assert tagger("", aggregation_strategy="simple") == []
     assert tagger("   \n", aggregation_strategy="first") == []
@@ -504,7 +505,7 @@ LONG_TEXT = "Ann Lee visited New York, and Paris in the rain. " * 9 + "Bo visite
 
 @pytest.mark.parametrize("strategy", STRATEGIES[1:])
 @pytest.mark.parametrize("length, stride", [(12, 4), (9, 6), (30, 10), (500, 100)])
-def test_stride_over_a_long_text(ner_folder, strategy, length, stride):
+def test_chunks_of_a_long_text_give_the_same_entities(ner_folder, strategy, length, stride):
     tokenizer = AutoTokenizer.from_pretrained(ner_folder, model_max_length=length)
     options = {"model": str(ner_folder), "tokenizer": tokenizer, "aggregation_strategy": strategy}
     chunked = pipeline("token-classification", stride=stride, **options)
@@ -519,21 +520,21 @@ def test_stride_over_a_long_text(ner_folder, strategy, length, stride):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_given_words(tagger, strategy):
+def test_pretokenized_words(tagger, strategy):
     sentences = [["Ann", "Lee", "visited", "New", "York", "."], ["Paris"], ["the", "rain", ",", "Bo"]]
     expected = [["Ann Lee", "New York"], ["Paris"], ["Bo"]]
     if strategy == "none":
         expected = [["Ann", "Lee", "New", "York"], ["Paris"], ["Bo"]]
-    many = tagger(sentences, is_split_into_words=True, aggregation_strategy=strategy)
-    assert len(many) == len(sentences)
-    for words, entities, found in zip(sentences, many, expected):
-        assert [text for _, text in spans(entities, " ".join(words))] == found
-        one = tagger(words, is_split_into_words=True, aggregation_strategy=strategy)
-        one = one[0] if isinstance(one[0], list) else one
-        assert keys_and_scores(one)[0] == keys_and_scores(entities)[0]
+    batch = tagger(sentences, is_split_into_words=True, aggregation_strategy=strategy)
+    assert len(batch) == len(sentences)
+    for words, entities, texts in zip(sentences, batch, expected):
+        assert [text for _, text in spans(entities, " ".join(words))] == texts
+        alone = tagger(words, is_split_into_words=True, aggregation_strategy=strategy)
+        alone = alone[0] if isinstance(alone[0], list) else alone
+        assert keys_and_scores(alone)[0] == keys_and_scores(entities)[0]
 
 
-def test_given_words_are_not_split(ner_folder, tagger):
+def test_pretokenized_words_are_not_split(ner_folder, tagger):
     words = ["Ann", "Paris,", "(New York)"]
     model, tokenizer = open_checkpoint(ner_folder, "AutoModelForTokenClassification")
     with torch.no_grad():
@@ -545,7 +546,7 @@ def test_given_words_are_not_split(ner_folder, tagger):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_batches_change_nothing(tagger, strategy):
+def test_batch_size_does_not_change_entities(tagger, strategy):
     texts = [NER_TEXT, "Paris", LONG_TEXT, "the rain", "Bo visited Ann Lee."] * 2
     single = tagger(texts, aggregation_strategy=strategy)
     assert len(single) == len(texts)
@@ -557,7 +558,7 @@ def test_batches_change_nothing(tagger, strategy):
 
 
 @pytest.mark.parametrize("inputs", INPUTS)
-def test_feature_extraction(checkpoints, inputs):
+def test_feature_extraction_pipeline(checkpoints, inputs):
     path, before = checkpoints[inputs, "AutoModel"]
     extractor = pipeline("feature-extraction", str(path))
     expected = [before["mix"][row, :length] for row, length in enumerate(before["attention_mask"].sum(1))]
@@ -573,14 +574,13 @@ def test_feature_extraction(checkpoints, inputs):
         assert torch.equal(tensor, model(**tokenizer(TEXTS[0], return_tensors="pt")).last_hidden_state)
 
 
-def test_features_of_a_tagger(checkpoints):
-    """A tagger's checkpoint gives its vectors, and no labels, when features are asked for."""
+def test_feature_extraction_with_a_tagger_returns_its_vectors(checkpoints):
     path, before = checkpoints["characters", "AutoModelForTokenClassification"]
     features = np.array(pipeline("feature-extraction", str(path))(TEXTS[0]))
     np.testing.assert_allclose(features[0], before["mix"][0, : features.shape[1]], atol=1e-5)
 
 
-# The server itself, as far as the tests above lean on it
+# The loopback server itself, as far as the tests above rely on it.
 
 
 @pytest.fixture
@@ -590,7 +590,7 @@ def api(hub, monkeypatch):
     return HfApi(endpoint=hub.endpoint, token="hf_test")
 
 
-def test_server_keeps_commits_apart(api, tmp_path):
+def test_server_keeps_every_commit(api, tmp_path):
     api.create_repo("server/files")
     assert api.create_repo("server/files", exist_ok=True).repo_id == "server/files"
     weights = bytes(range(256)) * 100
@@ -606,7 +606,7 @@ def test_server_keeps_commits_apart(api, tmp_path):
     assert error.value.response.status_code == 412
 
 
-def test_server_refuses(hub, api, tmp_path):
+def test_server_rejects_bad_requests(hub, api, tmp_path):
     nobody = HfApi(endpoint=hub.endpoint, token=False)
     api.create_repo("server/secret", private=True)
     api.create_repo("server/open")

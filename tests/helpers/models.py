@@ -6,7 +6,7 @@ from transformers_elmo.configuration_elmo import ElmoConfig
 
 
 def tiny_config(**options) -> ElmoConfig:
-    """Return a configuration with 12 filters, 7 cells and 5 outputs, and clips that the weights of `randomise` reach."""
+    """Return a configuration of 12 filters, 7 cells and 5 outputs, with clips that the weights of `randomise` reach."""
     sizes = {
         "vocab_size": 11,
         "char_vocab_size": 9,
