@@ -14,6 +14,8 @@ import pytest
 
 from helpers.hub_server import LoopbackHub
 
+REPOSITORY = Path(__file__).resolve().parents[2]
+
 
 def arrays_of(model, tokenizer, texts) -> dict:
     """Return the inputs, the layers, the mix and the head's output of a model of any class, by name."""
@@ -62,11 +64,12 @@ def make_environment(folder: Path) -> Path:
     return python
 
 
-def environment(home: Path | None = None, hub: LoopbackHub | None = None) -> dict[str, str]:
-    """Return the environment variables of a process that sees the loopback Hub, or none."""
+def environment(home: Path | None = None, hub: LoopbackHub | None = None, with_package: bool = False) -> dict[str, str]:
+    """Return the environment variables of a process that sees the loopback Hub or none, and this package or none."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING", "TRANSFORMERS_", "PYTHON"))}
     env = hub.client_env(home) if hub else env | {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
-    return {name: value for name, value in env.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
+    env = {name: value for name, value in env.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}
+    return env | {"PYTHONPATH": str(REPOSITORY)} if with_package else env
 
 
 def run(python, script: str, folder: Path, hub: LoopbackHub | None = None, **args) -> dict:
@@ -76,13 +79,14 @@ def run(python, script: str, folder: Path, hub: LoopbackHub | None = None, **arg
     """
     folder.mkdir()
     head = "import importlib.util, json\nimport numpy as np\nimport torch\n"
-    if Path(python) != Path(sys.executable):
+    with_package = Path(python) == Path(sys.executable)
+    if not with_package:
         head += "assert importlib.util.find_spec('transformers_elmo') is None\n"
     functions = [inspect.getsource(function) for function in (arrays_of, open_checkpoint)]
     body = f"args, results = json.loads({json.dumps(args)!r}), {{}}\n" + textwrap.dedent(script)
     end = "json.dump(results, open('results.json', 'w'))\n"
     (folder / "script.py").write_text("\n".join([head, *functions, body, end]), encoding="utf-8")
-    env = environment(folder / "home", hub)
+    env = environment(folder / "home", hub, with_package)
     result = subprocess.run([python, "script.py"], cwd=folder, env=env, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     return json.loads((folder / "results.json").read_text())
