@@ -4,6 +4,55 @@ import torch
 
 from transformers_elmo.configuration_elmo import ElmoConfig
 
+WORDS_AND_CHARACTERS = {"inputs": "words+characters", "word_embedding_dim": 3}
+
+# Every option of the model, alone and in combinations.
+MODEL_OPTIONS = {
+    "defaults": {},
+    "tanh": {"char_activation": "tanh"},
+    "other sizes": {"vocab_size": 4, "char_vocab_size": 5, "max_characters_per_token": 6, "char_embedding_dim": 1},
+    "one filter as wide as a word": {"char_filters": [[12, 4]]},
+    "no highway": {"num_highway_layers": 0},
+    "three highways": {"num_highway_layers": 3},
+    "no token projection": {"projection_dim": 12, "lstm_dim": 15},
+    "no lstm projection": {"projection_dim": None},
+    "no projection at all": {"projection_dim": None, "lstm_dim": 12},
+    "more outputs than cells": {"projection_dim": 9},
+    "sizes whose matrix products are split": {"lstm_dim": 16, "projection_dim": 8},
+    "one layer": {"num_hidden_layers": 1},
+    "three layers": {"num_hidden_layers": 3},
+    "no cell clip": {"cell_clip": None},
+    "no output clip": {"projection_clip": None},
+    "no clips": {"cell_clip": None, "projection_clip": None},
+    "integer clips": {"cell_clip": 1, "projection_clip": 1},
+    "no residual": {"use_skip_connections": False, "num_hidden_layers": 3},
+    "no forget bias": {"forget_bias": 0},
+    "large forget bias": {"forget_bias": 2.5},
+    "training options": {
+        "dropout": 0.9,
+        "freeze_bilm": False,
+        "classifier_dropout": 0.9,
+        "num_negative_samples": 3,
+    },
+    "top": {"mix": "top"},
+    "top with layer norm": {"mix": "top", "mix_layer_norm": True},
+    "fixed": {"mix": "fixed", "mix_weights": [0.5, -2.0, 3]},
+    "layer norm": {"mix_layer_norm": True},
+    "fixed with layer norm": {"mix": "fixed", "mix_weights": [0.5, -2.0, 3], "mix_layer_norm": True},
+    "words": {"inputs": "words"},
+    "word embedding of another size": {"inputs": "words", "word_embedding_dim": 3},
+    "words, no lstm projection, one layer": {"inputs": "words", "projection_dim": None, "num_hidden_layers": 1},
+    "words and characters": WORDS_AND_CHARACTERS,
+    "words and characters as wide as the output": {**WORDS_AND_CHARACTERS, "projection_dim": 15},
+    "words and characters, no lstm projection": {
+        **WORDS_AND_CHARACTERS,
+        "projection_dim": None,
+        "num_highway_layers": 1,
+        "forget_bias": 0,
+        "cell_clip": None,
+    },
+}
+
 
 def tiny_config(**options) -> ElmoConfig:
     """Return a configuration of 12 filters, 7 cells and 5 outputs, with clips that the weights of `randomise` reach."""
