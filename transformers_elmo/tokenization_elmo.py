@@ -256,7 +256,7 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         character ids if all rows have width W, start with the first mark of a word and contain the last.
         """
         try:
-            first = next((row for row in ids if len(row)), [])
+            first: list = next((row for row in ids if len(row)), [])
         except TypeError:
             return None, False
         depth = np.ndim(first[0]) + 2 if len(first) else 0
@@ -315,45 +315,29 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
     ) -> BatchEncoding:
         """Encode as transformers does, with `char_ids`, in flat arrays of all tokens, which are faster than lists."""
         samples, batched = as_samples(text, text_pair, is_split_into_words)
-        if is_split_into_words:
-            # A backend with the same vocabulary, but without a pre-tokenizer and added tokens, so that words are
-            # neither split nor searched for special tokens.
-            backend = Tokenizer(self._tokenizer.model)
-            backend.post_processor = self._tokenizer.post_processor
-            set_truncation(backend, truncation_strategy, max_length, stride, self.truncation_side)
-            encodings = encode_samples(backend, samples, add_special_tokens, is_split_into_words)
-        else:
-            backend = self._tokenizer
-            if split_special_tokens is None:
-                split_special_tokens = self.split_special_tokens
-            # The backend and its settings are shared between threads.
-            with BACKEND_LOCK:
-                if backend.encode_special_tokens != split_special_tokens:
-                    backend.encode_special_tokens = split_special_tokens
-                if backend.padding is not None:
-                    backend.no_padding()
-                set_truncation(backend, truncation_strategy, max_length, stride, self.truncation_side)
-                encodings = encode_samples(backend, samples, add_special_tokens, is_split_into_words)
+        truncation = None
+        if truncation_strategy != TruncationStrategy.DO_NOT_TRUNCATE:
+            truncation = {"max_length": max_length, "stride": stride, "strategy": truncation_strategy.value}
+            truncation["direction"] = self.truncation_side
+        if split_special_tokens is None:
+            split_special_tokens = self.split_special_tokens
+        encodings = self._run_backend(
+            samples,
+            add_special_tokens=add_special_tokens,
+            is_split_into_words=is_split_into_words,
+            split_special_tokens=split_special_tokens,
+            truncation=truncation,
+        )
         sample_indices = list(range(len(encodings)))  # of the sample that each encoding belongs to
         if return_overflowing_tokens:
             sample_indices = [i for i, encoding in enumerate(encodings) for _ in range(1 + len(encoding.overflowing))]
             encodings = [part for encoding in encodings for part in (encoding, *encoding.overflowing)]
 
-        lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)  # (B,)
         text, starts, ends, offsets = word_spans(encodings, sample_indices, samples, is_split_into_words)
-        ids = concatenate(encodings, "ids")
         # Tokens that are not in the text. An empty pretokenized word is not empty to the backend, see REPLACEMENT.
         is_special = (starts == ends) & (offsets[:, 0] == offsets[:, 1])
-        if is_split_into_words and (added_tokens := self._added_token_ids()):
-            words = (text[start:end] for start, end in zip(starts, ends))
-            ids = np.array([added_tokens.get(word, word_id) for word, word_id in zip(words, ids.tolist())], np.int64)
-        if self.char_vocab is not None:
-            # ELMoForManyLangs truncates a word before it looks up its id too.
-            max_word_length = self.max_characters_per_token - 2
-            for index in (ends - starts > max_word_length).nonzero()[0]:
-                truncated_word = text[starts[index] : starts[index] + max_word_length]
-                ids[index] = self._convert_token_to_id_with_added_voc(truncated_word)
-
+        ids = concatenate(encodings, "ids")
+        ids = self._correct_ids(ids, text, starts, ends, is_split_into_words=is_split_into_words)
         # The values of all tokens, and the value at padding.
         outputs: dict[str, tuple[np.ndarray, int]] = {"input_ids": (ids, self.pad_token_id)}
         if return_token_type_ids or (return_token_type_ids is None and "token_type_ids" in self.model_input_names):
@@ -366,15 +350,9 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             outputs["offset_mapping"] = offsets, 0
         if "char_ids" in self.model_input_names:
             char_ids = self._spell(text, starts, ends)
-            # Boundaries have characters of their own; other special tokens are spelled by their names.
-            by_name = is_special.copy()
-            for boundary_id, mark in ((self.bos_token_id, "<bos>"), (self.eos_token_id, "<eos>")):
-                char_ids[ids == boundary_id] = self._boundary(mark)
-                by_name &= ids != boundary_id
-            for index in by_name.nonzero()[0]:
-                char_ids[index] = self.convert_words_to_char_ids([self._tokenizer.id_to_token(int(ids[index]))])
-            outputs["char_ids"] = char_ids, 0
+            outputs["char_ids"] = self._spell_special_tokens(char_ids, ids, is_special), 0
 
+        lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)  # (B,)
         padded_to = padded_lengths(lengths, padding_strategy, max_length, pad_to_multiple_of)  # (B,)
         side = padding_side or self.padding_side
         padding = {"pad_id": self.pad_token_id, "pad_type_id": self.pad_token_type_id, "pad_token": self.pad_token}
@@ -398,6 +376,57 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         if not batched and not return_overflowing_tokens:
             data = {name: values[0] for name, values in data.items()}
         return BatchEncoding(data, encodings)
+
+    def _run_backend(
+        self,
+        samples: list[tuple],
+        add_special_tokens: bool,
+        is_split_into_words: bool,
+        split_special_tokens: bool,
+        truncation: dict | None,
+    ) -> list:
+        """Return the backend's encodings, without padding."""
+        if is_split_into_words:
+            # A backend with the same vocabulary, but without a pre-tokenizer and added tokens, so that words are
+            # neither split nor searched for special tokens.
+            backend = Tokenizer(self._tokenizer.model)
+            backend.post_processor = self._tokenizer.post_processor
+            set_truncation(backend, truncation)
+            return encode_samples(backend, samples, add_special_tokens, is_split_into_words)
+        backend = self._tokenizer
+        with BACKEND_LOCK:  # threads share the backend's settings
+            if backend.encode_special_tokens != split_special_tokens:
+                backend.encode_special_tokens = split_special_tokens
+            if backend.padding is not None:
+                backend.no_padding()
+            set_truncation(backend, truncation)
+            return encode_samples(backend, samples, add_special_tokens, is_split_into_words)
+
+    def _correct_ids(
+        self, ids: np.ndarray, text: str, starts: np.ndarray, ends: np.ndarray, is_split_into_words: bool
+    ) -> np.ndarray:
+        """Replace the backend's ids (tokens,) of added tokens and of truncated words, which it does not know."""
+        if is_split_into_words and (added_tokens := self._added_token_ids()):
+            words = (text[start:end] for start, end in zip(starts, ends))
+            ids = np.array([added_tokens.get(word, word_id) for word, word_id in zip(words, ids.tolist())], np.int64)
+        if self.char_vocab is not None:
+            # ELMoForManyLangs truncates a word before it looks up its id too.
+            max_length = self.max_characters_per_token - 2
+            for index in (ends - starts > max_length).nonzero()[0]:
+                truncated_word = text[starts[index] : starts[index] + max_length]
+                ids[index] = self._convert_token_to_id_with_added_voc(truncated_word)
+        return ids
+
+    def _spell_special_tokens(self, char_ids: np.ndarray, ids: np.ndarray, is_special: np.ndarray) -> np.ndarray:
+        """Set the character ids of special tokens: char_ids (tokens, W), ids, is_special (tokens,) -> (tokens, W)"""
+        # Boundaries have a symbol of their own, also in the text; other special tokens are spelled by their names.
+        by_name = is_special.copy()
+        for boundary_id, mark in ((self.bos_token_id, "<bos>"), (self.eos_token_id, "<eos>")):
+            char_ids[ids == boundary_id] = self._boundary(mark)
+            by_name &= ids != boundary_id
+        for index in by_name.nonzero()[0]:
+            char_ids[index] = self.convert_words_to_char_ids([self._tokenizer.id_to_token(int(ids[index]))])
+        return char_ids
 
     def _added_token_ids(self) -> dict[str, int]:
         """Return the ids of tokens added by `add_tokens`, which are not in the backend's vocabulary."""
@@ -591,15 +620,14 @@ def encode_samples(
     return encode([tuple(replace(text) for text in sample) for sample in samples])
 
 
-def set_truncation(backend: Tokenizer, strategy: TruncationStrategy, max_length: int | None, stride: int, side: str):
-    """Switch the backend's truncation on or off, where its setting differs."""
-    if strategy == TruncationStrategy.DO_NOT_TRUNCATE:
-        if backend.truncation is not None:
-            backend.no_truncation()
+def set_truncation(backend: Tokenizer, truncation: dict | None):
+    """Change the backend's truncation settings, unless they are the same; None switches truncation off."""
+    if backend.truncation == truncation:
+        return
+    if truncation is None:
+        backend.no_truncation()
     else:
-        truncation = {"max_length": max_length, "stride": stride, "strategy": strategy.value, "direction": side}
-        if backend.truncation != truncation:
-            backend.enable_truncation(**truncation)
+        backend.enable_truncation(**truncation)
 
 
 def word_spans(
@@ -643,10 +671,10 @@ def padded_lengths(
     """Return the length of each row after padding: (B,) -> (B,)"""
     if strategy == PaddingStrategy.DO_NOT_PAD or not len(lengths):
         return lengths
-    longest = int(lengths.max()) if strategy == PaddingStrategy.LONGEST else max_length
+    length = int(lengths.max()) if strategy == PaddingStrategy.LONGEST or max_length is None else max_length
     if multiple:
-        longest = -(-longest // multiple) * multiple
-    return np.maximum(lengths, longest)
+        length = -(-length // multiple) * multiple
+    return np.maximum(lengths, length)
 
 
 def pad_rows(
