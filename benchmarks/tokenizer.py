@@ -1,9 +1,9 @@
-"""How fast raw text becomes padded tensors.
+"""Measure how fast the tokenizer converts raw text to padded tensors.
 
     python benchmarks/tokenizer.py
 
-Prints words a second for batches in the order of the text and sorted by length, and how that compares with splitting
-alone, which is what the tokenizers library needs for the same text in the same run.
+Prints words per second for batches in the order of the text and sorted by length, and the ratio to the speed of the
+backend alone, the tokenizers library, on the same text.
 """
 
 import time
@@ -14,7 +14,7 @@ from transformers_elmo import ElmoTokenizer
 
 
 def best_of(runs: int, function) -> float:
-    """Seconds of the fastest run: the others were disturbed."""
+    """Return the seconds of the fastest run, the one least disturbed by other processes."""
     seconds = []
     for _ in range(runs):
         start = time.perf_counter()
@@ -26,7 +26,7 @@ def best_of(runs: int, function) -> float:
 def main():
     texts, source = sentences(12_800)
     print(f"{len(texts):,} sentences ({source}); words/s, best of 5")
-    print(f"{'':<34}{'words/s':>12}{'of splitting alone':>20}{'padded positions':>18}")
+    print(f"{'':<34}{'words/s':>12}{'of backend alone':>20}{'padded positions':>18}")
     tokenizer = ElmoTokenizer()
     for order, ordered in (("as in the text", texts), ("sorted by length", sorted(texts, key=len))):
         for size in (32, 128, 512):
@@ -40,13 +40,13 @@ def main():
                 for batch in batches:
                     tokenizer(batch, padding=True, return_tensors="pt")
 
-            def split(batches=batches):
+            def run_backend(batches=batches):
                 for batch in batches:
                     tokenizer.backend_tokenizer.encode_batch(batch)
 
-            ours, alone = best_of(5, tokenize), best_of(5, split)
+            ours, backend = best_of(5, tokenize), best_of(5, run_backend)
             row = f"{order}, batches of {size}"
-            print(f"{row:<34}{words / ours:>12,.0f}{alone / ours:>20.2f}{positions / words:>18.2f}")
+            print(f"{row:<34}{words / ours:>12,.0f}{backend / ours:>20.2f}{positions / words:>18.2f}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Train a tagger with the stock Trainer: words and tags from a file, seqeval's F1, a checkpoint that pipelines open.
+"""Train a tagger with the stock Trainer, evaluate it with seqeval, and use the saved checkpoint in a pipeline.
 
-The file has a word and its tag on each line (first and last column) and a blank line after each sentence; .gz too.
-Every tenth sentence is held out. From random weights, three minutes on one busy core; more threads than idle cores
-make it slower, hence the variable.
+The file, plain or .gz, has a word and its tag on each line (first and last column) and a blank line after each
+sentence. Every tenth sentence is held out. Training from random weights takes three minutes on one busy core; more
+threads than idle cores make it slower, hence OMP_NUM_THREADS.
 
     $ OMP_NUM_THREADS=1 python examples/train_tagger.py ../shared/data/ner-wikigold/all.txt.gz tagger
     {'loss': '0.7686', 'grad_norm': '0.6976', 'learning_rate': '0.002468', 'epoch': '1'}
@@ -31,7 +31,7 @@ from transformers import DataCollatorForTokenClassification, Trainer, TrainingAr
 
 from transformers_elmo import ElmoConfig, ElmoForTokenClassification, ElmoTokenizer
 
-MODEL = None  # a checkpoint's name or folder; None starts from random weights, all of them trained
+MODEL = None  # name or folder of a checkpoint; None trains all weights from random initial values
 SIZES = {
     "char_filters": [[1, 16], [2, 32], [3, 64]],
     "num_highway_layers": 1,
@@ -47,7 +47,7 @@ TRAINING |= {"report_to": "none", "disable_tqdm": True}
 
 
 def read_sentences(path: str) -> list[tuple[list[str], list[str]]]:
-    """Sentences as words and tags."""
+    """Return the words and the tags of each sentence."""
     with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
         blocks = file.read().split("\n\n")
     rows = [[line.split() for line in block.splitlines() if line.strip()] for block in blocks]
@@ -61,38 +61,37 @@ def read_sentences(path: str) -> list[tuple[list[str], list[str]]]:
 def main(path: str, folder: str):
     set_seed(0)
     sentences = read_sentences(path)
-    names = sorted({tag for _, tags in sentences for tag in tags})
-    labels = {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}
+    labels = sorted({tag for _, tags in sentences for tag in tags})
+    label_maps = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
     if MODEL is None:
         tokenizer = ElmoTokenizer()
-        model = ElmoForTokenClassification(ElmoConfig(vocab_size=len(tokenizer), **SIZES, **labels))
+        model = ElmoForTokenClassification(ElmoConfig(vocab_size=len(tokenizer), **SIZES, **label_maps))
     else:
         tokenizer = ElmoTokenizer.from_pretrained(MODEL)
-        model = ElmoForTokenClassification.from_pretrained(MODEL, **labels)
+        model = ElmoForTokenClassification.from_pretrained(MODEL, **label_maps)
 
-    def features(words, tags):
-        encoded = tokenizer(words, is_split_into_words=True)
-        return {**encoded, "labels": [-100 if i is None else names.index(tags[i]) for i in encoded.word_ids()]}
+    def encode(words, tags):
+        """Special tokens have the label -100, which the loss ignores."""
+        features = tokenizer(words, is_split_into_words=True)
+        return {**features, "labels": [-100 if i is None else labels.index(tags[i]) for i in features.word_ids()]}
 
-    def tags_of(prediction):
-        """Gold and predicted tags of each sentence; -100 is what has no tag."""
-        rows = list(zip(prediction.label_ids, prediction.predictions.argmax(-1)))
-        gold = [[names[i] for i in labels[labels != -100]] for labels, _ in rows]
-        return gold, [[names[i] for i in found[labels != -100]] for labels, found in rows]
+    def gold_and_predicted_tags(prediction):
+        gold, predicted = prediction.label_ids, prediction.predictions.argmax(-1)
+        return [[[labels[i] for i in row[mask]] for row, mask in zip(ids, gold != -100)] for ids in (gold, predicted)]
 
-    data = [features(*sentence) for sentence in sentences]
+    data = [encode(*sentence) for sentence in sentences]
     held_out = data[::10]
     trainer = Trainer(
         model=model,
         args=TrainingArguments(folder, **TRAINING),
-        train_dataset=[example for number, example in enumerate(data) if number % 10],
+        train_dataset=[example for i, example in enumerate(data) if i % 10],
         eval_dataset=held_out,
         data_collator=DataCollatorForTokenClassification(tokenizer),
         processing_class=tokenizer,
-        compute_metrics=lambda prediction: {"f1": f1_score(*tags_of(prediction))},
+        compute_metrics=lambda prediction: {"f1": f1_score(*gold_and_predicted_tags(prediction))},
     )
     trainer.train()
-    print(classification_report(*tags_of(trainer.predict(held_out)), digits=3))
+    print(classification_report(*gold_and_predicted_tags(trainer.predict(held_out)), digits=3))
     trainer.save_model(folder)
     text = "Ann Lee, of London, met Bo in Rome."
     for entity in pipeline("token-classification", folder, aggregation_strategy="simple")(text):

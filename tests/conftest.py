@@ -1,4 +1,4 @@
-"""Settings and fixtures of all tests. Everything is seeded and offline."""
+"""Settings and fixtures shared by all tests, which are seeded and run offline."""
 
 import os
 from pathlib import Path
@@ -14,8 +14,8 @@ settings.load_profile("repeatable")
 
 @pytest.fixture(scope="session")
 def shared_folder() -> Path:
-    """Data that is no part of the repository: the folder that ELMO_SHARED names, by default ../shared."""
+    """Return the folder of data outside the repository: ELMO_SHARED, by default ../shared."""
     folder = Path(os.environ.get("ELMO_SHARED", Path(__file__).resolve().parents[2] / "shared"))
     if not folder.is_dir():
-        pytest.skip(f"no folder {folder}; set ELMO_SHARED to the folder with golden files and data")
+        pytest.skip(f"{folder} does not exist; set ELMO_SHARED to the folder with golden files and data")
     return folder

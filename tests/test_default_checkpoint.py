@@ -1,4 +1,4 @@
-"""The checkpoint in the package: small enough, and knows some English."""
+"""Test the checkpoint in the package: its files, and that it knows some English."""
 
 import sys
 from pathlib import Path
@@ -9,18 +9,18 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
-from transformers_elmo import DEFAULT_CHECKPOINT, ElmoForPreTraining, ElmoTokenizer
+from transformers_elmo import DEFAULT_CHECKPOINT, ElmoLanguageModel
 from transformers_elmo.command import main
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 @pytest.fixture(scope="module")
-def opened() -> tuple[ElmoForPreTraining, ElmoTokenizer]:
-    return ElmoForPreTraining.from_pretrained(DEFAULT_CHECKPOINT), ElmoTokenizer.from_pretrained(DEFAULT_CHECKPOINT)
+def language_model() -> ElmoLanguageModel:
+    return ElmoLanguageModel.from_pretrained("default")
 
 
-def test_files():
+def test_files_are_small_and_in_half_precision():
     files = {path.name: path.stat().st_size for path in Path(DEFAULT_CHECKPOINT).iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "README.md", "curves.png"} <= files.keys()
     assert sum(files.values()) <= 32 * 2**20
@@ -29,13 +29,13 @@ def test_files():
     assert all(weight.isfinite().all() for weight in weights.values())
 
 
-def test_opened_by_the_auto_classes():
+def test_auto_classes_load_it():
     model, tokenizer = AutoModel.from_pretrained(DEFAULT_CHECKPOINT), AutoTokenizer.from_pretrained(DEFAULT_CHECKPOINT)
     assert model.dtype == torch.float32
     assert model(**tokenizer(["Any wörd will do."], return_tensors="pt")).last_hidden_state.shape == (1, 7, 384)
 
 
-def test_the_command_knows_it(capsys, tmp_path):
+def test_command_accepts_its_name(capsys, tmp_path):
     assert main(["info", "default"]) == 0
     assert "40,000 words" in capsys.readouterr().out
     text = tmp_path / "text.txt"
@@ -43,17 +43,16 @@ def test_the_command_knows_it(capsys, tmp_path):
     assert main(["embed", "default", str(text), "-o", str(tmp_path / "vectors.npz")]) == 0
 
 
-def test_words_that_fit(opened):
-    model, tokenizer = opened
-    found = [word for word, _ in model.substitutes("She opened the box and went into the garden .", 3, tokenizer, k=3)]
-    assert "door" in found
-    assert "have" in [word for word, _ in model.next_words("They must", tokenizer, k=5)]
+def test_predicted_words_are_plausible(language_model):
+    substitutes = language_model.substitutes("She opened the box and went into the garden .", 3, k=3)
+    assert "door" in [word for word, _ in substitutes]
+    assert "have" in [word for word, _ in language_model.next_words("They must", k=5)]
     sentence = "The old man sat down by the fire and took off his hat .".split()
     shuffled = list(np.random.default_rng(0).permutation(sentence))
-    assert model.perplexity([sentence], tokenizer).both < model.perplexity([shuffled], tokenizer).both / 5
+    assert language_model.perplexity([sentence]).both < language_model.perplexity([shuffled]).both / 5
 
 
-def test_the_demo(monkeypatch, capfd):
+def test_demo(monkeypatch, capfd):
     pytest.importorskip("matplotlib")
     monkeypatch.syspath_prepend(str(EXAMPLES))
     import demo
@@ -61,21 +60,20 @@ def test_the_demo(monkeypatch, capfd):
     monkeypatch.chdir(EXAMPLES.parent)
     demo.main()
     printed = capfd.readouterr().out
-    right = int(printed.split(" of 12 neighbours")[0].split()[-1])
-    assert right >= 7  # by chance it would be 3
+    num_right = int(printed.split(" of 12 neighbours")[0].split()[-1])
+    assert num_right >= 7  # 3 would be chance
     assert (EXAMPLES.parent / "demo_output" / "play.png").read_bytes()[:4] == b"\x89PNG"
     del sys.modules["demo"]
 
 
-def test_held_out_perplexity(opened, shared_folder):
-    """A slice of novels that it has not read. On all of them it has 68.2, the 5-gram of the same vocabulary 99.9."""
+def test_perplexity_of_held_out_text(language_model, shared_folder):
+    """On a fortieth of the held-out novels. On all of them it is 68.2, and that of a 5-gram model 99.9."""
     from transformers_elmo.pretrain.corpus import SentenceSplitter, Splitting
     from transformers_elmo.text import find_files, read_texts
 
-    model, tokenizer = opened
     (path,) = find_files([str(shared_folder / "data" / "text" / "novels" / "valid.txt.gz")])
-    splitter = SentenceSplitter(tokenizer, Splitting())
+    splitter = SentenceSplitter(language_model.tokenizer, Splitting())
     tokens, ends = next(splitter.split_all(read_texts([path])))
     words = np.array(list(splitter.numbers))[tokens]
     sentences = [list(part) for part in np.split(words, ends[:-1])][::40]
-    assert model.perplexity(sentences, tokenizer).both < 90
+    assert language_model.perplexity(sentences).both < 90

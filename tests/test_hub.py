@@ -1,7 +1,7 @@
-"""A checkpoint on its own: saved, moved, pushed, and opened where the package is not installed; the stock pipelines.
+"""Save, move and push checkpoints, load them where the package is not installed, and use them in stock pipelines.
 
-A virtual environment without the package and a loopback Hub (hub_server.py) are made once. What runs in other processes
-is few scripts that write arrays and JSON; the tests compare these with the model that was saved.
+A virtual environment without the package and a loopback Hub (helpers/hub_server.py) are created once. A few scripts run
+in other processes and write arrays and JSON, which the tests compare with the model that was saved.
 """
 
 import ast
@@ -20,22 +20,22 @@ import transformers
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import BadRequestError, EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError
 from transformers import AutoConfig, AutoTokenizer, pipeline
+from transformers.dynamic_module_utils import get_relative_import_files
 
 from helpers.environments import arrays_of, load_arrays, make_environment, open_checkpoint, run
 from helpers.hub_server import LoopbackHub
 from helpers.models import randomise
-from transformers_elmo import ElmoConfig, ElmoForTokenClassification, ElmoTokenizer
-from transformers_elmo.configuration_elmo import AUTO_MAP
+from transformers_elmo import ElmoConfig, ElmoForTokenClassification, ElmoTokenizer, configuration_elmo
+from transformers_elmo.configuration_elmo import AUTO_MAP, HUB_FILES
 
 INPUTS = ("characters", "words", "words+characters")
 CLASSES = [name for name in AUTO_MAP if name != "AutoConfig"]
-HUB_FILES = {"configuration_elmo", "modeling_elmo", "tokenization_elmo"}
-MAY_IMPORT = {*"torch transformers numpy tokenizers safetensors huggingface_hub".split(), *sys.stdlib_module_names}
+ALLOWED_IMPORTS = {*"torch transformers numpy tokenizers safetensors huggingface_hub".split(), *sys.stdlib_module_names}
 
 WORDS = "Ann Lee visited Paris and London . the rain in New".split()
 TEXTS = ["Ann Lee visited Paris, London.", "Rain!", "", "In New York it rained cats and dogs; nobody went to Žďár 🙂."]
 
-# Each word that the tagger of `ner_folder` knows, with its label. Some are in the vocabulary, some are not.
+# The words and labels that the tagger of `ner_folder` knows. Some words are not in the vocabulary.
 LABELS = ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
 LABEL_OF = dict.fromkeys("visited and in the rain , . ( ) ! ' 's Zoë 🙂".split(), "O")
 LABEL_OF |= {"Paris": "B-LOC", "London": "B-LOC", "New": "B-LOC", "York": "I-LOC", "Žďár": "B-LOC"}
@@ -53,10 +53,10 @@ STRATEGIES = ("none", "simple", "first", "average", "max")
 
 
 def difference(some: dict, others: dict) -> float:
-    """The largest difference between arrays of the same names and shapes."""
+    """Return the largest difference between arrays of the same names and shapes."""
     assert sorted(some) == sorted(others)
     assert {name: some[name].shape for name in some} == {name: others[name].shape for name in others}
-    # A language model's scores of padding are minus infinity, which has no difference from itself.
+    # inf - inf would be NaN.
     return max(float(np.abs(np.nan_to_num(some[name]) - np.nan_to_num(others[name])).max()) for name in some)
 
 
@@ -70,8 +70,8 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def elsewhere(folder):
-    """A Python that does not see the package."""
+def other_python(folder):
+    """The interpreter of an environment without the package."""
     return make_environment(folder / "environment")
 
 
@@ -82,9 +82,9 @@ def hub(folder):
 
 
 def build(inputs, auto_class):
-    """A model with random weights of odd sizes, so that they lie anywhere in a file, and its tokenizer."""
+    """Return a random model, whose odd sizes put weights at unaligned places of a file, and its tokenizer."""
     options = {"max_characters_per_token": 16}
-    if inputs == "words+characters":  # as ELMoForManyLangs has them
+    if inputs == "words+characters":  # like ELMoForManyLangs
         symbols = ["<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>", *"abcdefghijklmnopqrstuvwxyzPLřž"]
         options |= {"char_vocab": symbols, "swap_word_marks": True}
     tokenizer = ElmoTokenizer(vocab=WORDS, **options)
@@ -105,8 +105,8 @@ def build(inputs, auto_class):
 
 @pytest.fixture(scope="session")
 def checkpoints(folder):
-    """Checkpoints by inputs and class, moved after they were saved, and what their models computed before that."""
-    made = {}
+    """Checkpoints by inputs and class, moved after saving, and the outputs of their models before saving."""
+    checkpoints = {}
     for inputs in INPUTS:
         for auto_class in CLASSES:
             model, tokenizer = build(inputs, auto_class)
@@ -116,13 +116,13 @@ def checkpoints(folder):
             tokenizer.save_pretrained(saved)
             moved = folder / "moved" / f"{inputs.replace('+', '-')}-{auto_class}"
             moved.parent.mkdir(exist_ok=True)
-            made[inputs, auto_class] = saved.rename(moved), before
-    return made
+            checkpoints[inputs, auto_class] = saved.rename(moved), before
+    return checkpoints
 
 
 @pytest.fixture(scope="session")
 def ner_folder(folder):
-    """A tagger that labels words as LABEL_OF says: its mix is the words without context, its classifier solved for."""
+    """A tagger with the labels of LABEL_OF: the mix is the context-free layer, the classifier a least-squares fit."""
     path = folder / "moved-ner"
     tokenizer = ElmoTokenizer(vocab=WORDS, max_characters_per_token=16)
     config = ElmoConfig(
@@ -136,14 +136,14 @@ def ner_folder(folder):
         mix="fixed",
         mix_weights=[1.0, 0.0, 0.0],
         id2label=dict(enumerate(LABELS)),
-        label2id={label: number for number, label in enumerate(LABELS)},
+        label2id={label: index for index, label in enumerate(LABELS)},
     )
     model = randomise(ElmoForTokenClassification(config)).eval()
     inputs = tokenizer([list(LABEL_OF)], is_split_into_words=True, return_tensors="pt")
     with torch.no_grad():
         vectors = model.elmo(**inputs).last_hidden_state[0, 1:-1].double()  # (words, 2P)
-        wanted = torch.tensor([[8.0 * (label == other) for other in LABELS] for label in LABEL_OF.values()])
-        solution = torch.linalg.lstsq(vectors, wanted.double(), driver="gelsd").solution  # (2P, labels)
+        logits = torch.tensor([[8.0 * (label == other) for other in LABELS] for label in LABEL_OF.values()])
+        solution = torch.linalg.lstsq(vectors, logits.double(), driver="gelsd").solution  # (2P, labels)
         model.classifier.weight.copy_(solution.t())
         model.classifier.bias.zero_()
     model.save_pretrained(path)
@@ -151,30 +151,43 @@ def ner_folder(folder):
     return path
 
 
-# What is written
+# Files of a checkpoint.
 
 
+@pytest.mark.parametrize("inputs", INPUTS)
 @pytest.mark.parametrize("auto_class", CLASSES)
-def test_files_of_a_checkpoint(checkpoints, auto_class):
-    path, _ = checkpoints["characters", auto_class]
-    names = {file.name for file in path.iterdir()}
-    code = {f"{name}.py" for name in HUB_FILES}
-    assert names == code | {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+def test_checkpoint_contains_config_weights_tokenizer_and_code(checkpoints, inputs, auto_class):
+    path, _ = checkpoints[inputs, auto_class]
+    names = {file.name for file in path.iterdir()} - {"README.md"}
+    assert names == {*HUB_FILES, "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
     assert json.loads((path / "config.json").read_text())["auto_map"] == AUTO_MAP
     auto_map = json.loads((path / "tokenizer_config.json").read_text())["auto_map"]
     assert "tokenization_elmo.ElmoTokenizer" in auto_map["AutoTokenizer"]
 
 
-def test_the_auto_map_has_every_registered_class():
+def test_hub_files_are_those_that_transformers_copies(checkpoints):
+    """transformers copies the modules of the saved classes and, recursively, the siblings that they import."""
+    path, _ = checkpoints["characters", "AutoModel"]
+    package = Path(configuration_elmo.__file__).parent
+    assert sorted(file.name for file in path.glob("*.py")) == list(HUB_FILES)
+    for name in HUB_FILES:
+        assert (path / name).read_bytes() == (package / name).read_bytes(), name
+    classes = {*AUTO_MAP.values(), "tokenization_elmo.ElmoTokenizer"}
+    modules = {package / f"{name.partition('.')[0]}.py" for name in classes}
+    siblings = {file for module in modules for file in get_relative_import_files(module)}
+    assert sorted(Path(file).name for file in {*modules, *map(Path, siblings)}) == list(HUB_FILES)
+
+
+def test_auto_map_contains_every_registered_class():
     names = [name for name in dir(transformers) if name.startswith("AutoModel")]
     mappings = {name: getattr(getattr(transformers, name), "_model_mapping", ()) for name in names}
     assert [name for name in names if ElmoConfig in mappings[name]] == sorted(CLASSES)
 
 
-@pytest.mark.parametrize("name", sorted(HUB_FILES))
-def test_imports_of_hub_files(checkpoints, name):
+@pytest.mark.parametrize("name", HUB_FILES)
+def test_hub_files_import_only_siblings_and_allowed_packages(checkpoints, name):
     path, _ = checkpoints["characters", "AutoModel"]
-    tree = ast.parse((path / f"{name}.py").read_text(encoding="utf-8"))
+    tree = ast.parse((path / name).read_text(encoding="utf-8"))
     siblings, packages = set(), set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -182,76 +195,76 @@ def test_imports_of_hub_files(checkpoints, name):
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             packages.add(node.module.partition(".")[0])
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 1 and node.module, f"line {node.lineno}: only `from .x import name` is found"
-            siblings.add(node.module)
-    assert packages <= MAY_IMPORT and siblings <= HUB_FILES
+            assert node.level == 1 and node.module, f"line {node.lineno}: write `from .x import name`"
+            siblings.add(f"{node.module}.py")
+    assert packages <= ALLOWED_IMPORTS and siblings <= {*HUB_FILES}
 
 
-# Opened here and where the package is not installed
+# Loading with the package and without it.
 
 
 @pytest.fixture(scope="session")
-def opened_elsewhere(folder, elsewhere, checkpoints, ner_folder):
-    """The folder with arrays of every checkpoint opened as every class elsewhere, and what the script said."""
+def loaded_without_package(folder, other_python, checkpoints, ner_folder):
+    """Load every checkpoint with every class and without the package; return the folder of arrays and the results."""
     script = """
         from transformers import AutoConfig, pipeline
 
-        for name, path in given["paths"].items():
+        for name, path in args["paths"].items():
             config = AutoConfig.from_pretrained(path, trust_remote_code=True)
-            said[name] = {"config": config.to_dict()}
-            for auto_class in given["classes"]:
+            results[name] = {"config": config.to_dict()}
+            for auto_class in args["classes"]:
                 model, tokenizer = open_checkpoint(path, auto_class, trust_remote_code=True)
-                np.savez(f"{name} {auto_class}.npz", **arrays_of(model, tokenizer, given["texts"]))
+                np.savez(f"{name} {auto_class}.npz", **arrays_of(model, tokenizer, args["texts"]))
                 modules = [type(thing).__module__ for thing in (config, model, tokenizer)]
                 frozen = [not model.base_model.bilm.layers[0].forward_lstm.bias.requires_grad]
-                said[name][auto_class] = {"modules": modules, "frozen": frozen[0]}
-        tagger = pipeline("token-classification", given["ner"], trust_remote_code=True)
-        said["entities"] = tagger(given["ner_text"], aggregation_strategy="simple")
-        for entity in said["entities"]:
+                results[name][auto_class] = {"modules": modules, "frozen": frozen[0]}
+        tagger = pipeline("token-classification", args["ner"], trust_remote_code=True)
+        results["entities"] = tagger(args["ner_text"], aggregation_strategy="simple")
+        for entity in results["entities"]:
             entity["score"] = float(entity["score"])
-        features = pipeline("feature-extraction", given["features"], trust_remote_code=True)
-        said["features"] = features(given["ner_text"])
+        features = pipeline("feature-extraction", args["features"], trust_remote_code=True)
+        results["features"] = features(args["ner_text"])
     """
     paths = {" ".join(key): str(path) for key, (path, _) in checkpoints.items()}
-    given = {"paths": paths, "classes": CLASSES, "texts": TEXTS, "ner": str(ner_folder), "ner_text": NER_TEXT}
+    args = {"paths": paths, "classes": CLASSES, "texts": TEXTS, "ner": str(ner_folder), "ner_text": NER_TEXT}
     features = paths["characters AutoModel"]
-    return folder / "opened", run(elsewhere, script, folder / "opened", features=features, **given)
+    return folder / "opened", run(other_python, script, folder / "opened", features=features, **args)
 
 
 @pytest.mark.parametrize("opened_as", CLASSES)
 @pytest.mark.parametrize("saved_as", CLASSES)
 @pytest.mark.parametrize("inputs", INPUTS)
-def test_the_same_numbers_everywhere(checkpoints, opened_elsewhere, inputs, saved_as, opened_as):
+def test_same_outputs_with_and_without_the_package(checkpoints, loaded_without_package, inputs, saved_as, opened_as):
     path, before = checkpoints[inputs, saved_as]
-    there, said = opened_elsewhere
-    said = said[f"{inputs} {saved_as}"]
+    arrays, results = loaded_without_package
+    results = results[f"{inputs} {saved_as}"]
     model, tokenizer = open_checkpoint(path, opened_as)
-    here = arrays_of(model, tokenizer, TEXTS)
-    assert difference(here, load_arrays(there / f"{inputs} {saved_as} {opened_as}.npz")) == 0.0
-    # A head that the checkpoint lacks is new, but the same here and there.
+    outputs = arrays_of(model, tokenizer, TEXTS)
+    assert difference(outputs, load_arrays(arrays / f"{inputs} {saved_as} {opened_as}.npz")) == 0.0
+    # A head that is not in the checkpoint is initialised anew, with the same seed in both processes.
     new = () if saved_as == opened_as else ("head",)
-    assert difference(without(here, *new), without(before, *new)) == 0.0
-    assert not any(weight.data_ptr() % 64 for weight in model.parameters())  # on some machines that is what it takes
-    assert all(module.startswith("transformers_modules.") for module in said[opened_as]["modules"])
-    assert said[opened_as]["frozen"] == (opened_as == "AutoModelForTokenClassification")
+    assert difference(without(outputs, *new), without(before, *new)) == 0.0
+    assert not any(weight.data_ptr() % 64 for weight in model.parameters())  # or products may round differently
+    assert all(module.startswith("transformers_modules.") for module in results[opened_as]["modules"])
+    assert results[opened_as]["frozen"] == (opened_as == "AutoModelForTokenClassification")
     assert type(model).__module__ == "transformers_elmo.modeling_elmo"
     config = AutoConfig.from_pretrained(path)
-    assert type(config) is ElmoConfig and json.loads(json.dumps(config.to_dict())) == said["config"]
+    assert type(config) is ElmoConfig and json.loads(json.dumps(config.to_dict())) == results["config"]
 
 
-def test_pipelines_elsewhere(checkpoints, opened_elsewhere):
-    _, said = opened_elsewhere
-    assert spans(said["entities"]) == NER_ENTITIES
+def test_pipelines_without_the_package(checkpoints, loaded_without_package):
+    _, results = loaded_without_package
+    assert spans(results["entities"]) == NER_ENTITIES
     path, _ = checkpoints["characters", "AutoModel"]
-    assert np.array_equal(said["features"], pipeline("feature-extraction", str(path))(NER_TEXT))
+    assert np.array_equal(results["features"], pipeline("feature-extraction", str(path))(NER_TEXT))
 
 
-# The Hub, over HTTP with its own client
+# The Hub, over HTTP with the official client.
 
 
 @pytest.fixture(scope="session")
 def pushed(folder, hub, checkpoints, ner_folder):
-    """Push as a user of the package does; what the client said."""
+    """Push with the package, and return the commits and error messages of the client."""
     script = """
         import os
 
@@ -259,79 +272,79 @@ def pushed(folder, hub, checkpoints, ner_folder):
         from transformers import AutoTokenizer
         from transformers_elmo import ElmoForTokenClassification, ElmoModel, ElmoTokenizer
 
-        tokenizer = ElmoTokenizer.from_pretrained(given["tagger"])
-        model = ElmoForTokenClassification.from_pretrained(given["tagger"])
+        tokenizer = ElmoTokenizer.from_pretrained(args["tagger"])
+        model = ElmoForTokenClassification.from_pretrained(args["tagger"])
         model.push_to_hub("me/tagger")
-        said["first"] = tokenizer.push_to_hub("me/tagger").oid
+        results["first"] = tokenizer.push_to_hub("me/tagger").oid
         with torch.no_grad():
             model.classifier.bias += 1
-        said["second"] = model.push_to_hub("me/tagger").oid
+        results["second"] = model.push_to_hub("me/tagger").oid
         for name, repo, options in (("base", "me/base", {}), ("base", "me/private", {"private": True})):
-            ElmoModel.from_pretrained(given[name]).push_to_hub(repo, **options)
-            ElmoTokenizer.from_pretrained(given[name]).push_to_hub(repo, **options)
-        ElmoForTokenClassification.from_pretrained(given["ner"]).push_to_hub("me/ner")
-        ElmoTokenizer.from_pretrained(given["ner"]).push_to_hub("me/ner")
+            ElmoModel.from_pretrained(args[name]).push_to_hub(repo, **options)
+            ElmoTokenizer.from_pretrained(args[name]).push_to_hub(repo, **options)
+        ElmoForTokenClassification.from_pretrained(args["ner"]).push_to_hub("me/ner")
+        ElmoTokenizer.from_pretrained(args["ner"]).push_to_hub("me/ner")
         del os.environ["HF_TOKEN"]
         for thing in (model, tokenizer):
             try:
                 thing.push_to_hub("me/nothing")
             except HfHubHTTPError as error:
-                said[type(thing).__name__] = str(error)
+                results[type(thing).__name__] = str(error)
 
-        # With the package imported, its model opens a checkpoint whose code is trusted.
+        # Once the package is imported, its classes are used even with trust_remote_code=True.
         model, tokenizer = open_checkpoint("me/tagger", "AutoModelForTokenClassification", trust_remote_code=True)
-        np.savez("package.npz", **arrays_of(model, tokenizer, given["texts"]))
-        said["package"] = [type(model).__module__, type(tokenizer).__name__]
+        np.savez("package.npz", **arrays_of(model, tokenizer, args["texts"]))
+        results["package"] = [type(model).__module__, type(tokenizer).__name__]
     """
-    given = {"tagger": "AutoModelForTokenClassification", "base": "AutoModel"}
-    given = {name: str(checkpoints["characters", auto_class][0]) for name, auto_class in given.items()}
-    return run(sys.executable, script, folder / "push", hub, ner=str(ner_folder), texts=TEXTS, **given)
+    args = {"tagger": "AutoModelForTokenClassification", "base": "AutoModel"}
+    args = {name: str(checkpoints["characters", auto_class][0]) for name, auto_class in args.items()}
+    return run(sys.executable, script, folder / "push", hub, ner=str(ner_folder), texts=TEXTS, **args)
 
 
 @pytest.fixture(scope="session")
-def loaded_by_name(folder, hub, elsewhere, pushed):
-    """The folder with arrays of what was loaded from the Hub elsewhere and saved again there."""
+def loaded_by_name(folder, hub, other_python, pushed):
+    """Load models from the Hub without the package and save them again; return the folder of arrays and the results."""
     script = """
         from transformers import AutoModel, pipeline
 
         def load(name, auto_class, to, **options):
             model, tokenizer = open_checkpoint(name, auto_class, trust_remote_code=True, **options)
-            np.savez(f"{to}.npz", **arrays_of(model, tokenizer, given["texts"]))
+            np.savez(f"{to}.npz", **arrays_of(model, tokenizer, args["texts"]))
             return model, tokenizer
 
-        load("me/tagger", "AutoModelForTokenClassification", "first", revision=given["first"])
+        load("me/tagger", "AutoModelForTokenClassification", "first", revision=args["first"])
         load("me/tagger", "AutoModel", "body")
         load("me/base", "AutoModel", "base")
         try:
             AutoModel.from_pretrained("me/private", trust_remote_code=True, token=False)
         except OSError as error:
-            said["private"] = str(error)
+            results["private"] = str(error)
         load("me/private", "AutoModel", "private", token="hf_test")
         for thing in load("me/tagger", "AutoModelForTokenClassification", "second"):
             thing.save_pretrained("again")
             thing.push_to_hub("me/again")
         tagger = pipeline("token-classification", "me/ner", trust_remote_code=True, aggregation_strategy="first")
-        said["entities"] = [{**entity, "score": float(entity["score"])} for entity in tagger(given["ner_text"])]
+        results["entities"] = [{**entity, "score": float(entity["score"])} for entity in tagger(args["ner_text"])]
     """
-    given = {"texts": TEXTS, "first": pushed["first"], "ner_text": NER_TEXT}
-    return folder / "by name", run(elsewhere, script, folder / "by name", hub, **given)
+    args = {"texts": TEXTS, "first": pushed["first"], "ner_text": NER_TEXT}
+    return folder / "by name", run(other_python, script, folder / "by name", hub, **args)
 
 
-def test_the_same_numbers_by_name(checkpoints, pushed, loaded_by_name):
-    there, said = loaded_by_name
+def test_same_outputs_after_loading_from_the_hub(checkpoints, pushed, loaded_by_name):
+    arrays, results = loaded_by_name
     _, tagger = checkpoints["characters", "AutoModelForTokenClassification"]
     _, base = checkpoints["characters", "AutoModel"]
-    assert difference(load_arrays(there / "first.npz"), tagger) == 0.0
-    assert difference(load_arrays(there / "body.npz"), without(tagger, "head")) == 0.0
+    assert difference(load_arrays(arrays / "first.npz"), tagger) == 0.0
+    assert difference(load_arrays(arrays / "body.npz"), without(tagger, "head")) == 0.0
     for name in ("base", "private"):
-        assert difference(load_arrays(there / f"{name}.npz"), base) == 0.0
-    assert spans(said["entities"]) == NER_ENTITIES
+        assert difference(load_arrays(arrays / f"{name}.npz"), base) == 0.0
+    assert spans(results["entities"]) == NER_ENTITIES
 
 
-def test_a_second_push(folder, checkpoints, pushed, loaded_by_name):
-    there, _ = loaded_by_name
+def test_second_push_replaces_the_first(folder, checkpoints, pushed, loaded_by_name):
+    arrays, _ = loaded_by_name
     _, before = checkpoints["characters", "AutoModelForTokenClassification"]
-    second = load_arrays(there / "second.npz")
+    second = load_arrays(arrays / "second.npz")
     assert pushed["first"] != pushed["second"]
     assert difference(without(second, "head"), without(before, "head")) == 0.0
     np.testing.assert_allclose(second["head"], before["head"] + 1, atol=1e-5)
@@ -339,36 +352,36 @@ def test_a_second_push(folder, checkpoints, pushed, loaded_by_name):
     assert pushed["package"] == ["transformers_elmo.modeling_elmo", "ElmoTokenizer"]
 
 
-def test_a_private_repository_needs_a_token(loaded_by_name):
-    _, said = loaded_by_name
-    assert "me/private" in said["private"] and "private" in said["private"].replace("me/private", "")
+def test_private_repository_requires_a_token(loaded_by_name):
+    _, results = loaded_by_name
+    assert "me/private" in results["private"] and "private" in results["private"].replace("me/private", "")
 
 
-def test_a_push_without_a_token_writes_nothing(hub, pushed):
+def test_push_without_a_token_writes_nothing(hub, pushed):
     for name in ("ElmoForTokenClassification", "ElmoTokenizer"):
         assert "401" in pushed[name] and "Invalid username or password." in pushed[name]
     assert not (hub.store / "models" / "me" / "nothing").exists()
 
 
-def test_the_server_knew_every_request(hub, loaded_by_name):
+def test_server_supports_every_request(hub, loaded_by_name):
     assert not [request for request in hub.requests if request[2] == 501]
     assert "/me/tagger.git/info/lfs/objects/batch" in [path for _, path, _ in hub.requests]
 
 
-def test_saved_again_where_it_was_loaded(folder, hub, elsewhere, loaded_by_name):
-    there, _ = loaded_by_name
-    moved = (there / "again").rename(folder / "again and elsewhere")
-    assert {f"{name}.py" for name in HUB_FILES} <= {file.name for file in moved.iterdir()}
+def test_saved_again_without_the_package(folder, hub, other_python, loaded_by_name):
+    arrays, _ = loaded_by_name
+    moved = (arrays / "again").rename(folder / "again and moved")
+    assert {*HUB_FILES} <= {file.name for file in moved.iterdir()}
     assert json.loads((moved / "config.json").read_text())["auto_map"] == AUTO_MAP
     assert "--" not in json.dumps(json.loads((moved / "tokenizer_config.json").read_text())["auto_map"])
-    # Offline and with an empty cache: nothing may come from the repository that the model was loaded from.
+    # Offline and with an empty cache, so that nothing is loaded from the original repository.
     script = """
-        for auto_class in given["classes"]:
-            model, tokenizer = open_checkpoint(given["path"], auto_class, trust_remote_code=True)
-            np.savez(f"{auto_class}.npz", **arrays_of(model, tokenizer, given["texts"]))
+        for auto_class in args["classes"]:
+            model, tokenizer = open_checkpoint(args["path"], auto_class, trust_remote_code=True)
+            np.savez(f"{auto_class}.npz", **arrays_of(model, tokenizer, args["texts"]))
     """
-    run(elsewhere, script, folder / "third", path=str(moved), classes=CLASSES, texts=TEXTS)
-    second = load_arrays(there / "second.npz")
+    run(other_python, script, folder / "third", path=str(moved), classes=CLASSES, texts=TEXTS)
+    second = load_arrays(arrays / "second.npz")
     assert difference(load_arrays(folder / "third" / "AutoModelForTokenClassification.npz"), second) == 0.0
     assert difference(load_arrays(folder / "third" / "AutoModel.npz"), without(second, "head")) == 0.0
     repo = hub.store / "models" / "me" / "again"
@@ -377,7 +390,7 @@ def test_saved_again_where_it_was_loaded(folder, hub, elsewhere, loaded_by_name)
         assert (repo / file.name).read_bytes() == file.read_bytes(), file.name
 
 
-# Broken checkpoints
+# Broken checkpoints.
 
 
 def change_config(path, **changes):
@@ -385,20 +398,20 @@ def change_config(path, **changes):
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
-def one_sentence(error) -> bool:
+def is_one_sentence(error) -> bool:
     text = str(error.value)
     return "\n" not in text and len(text) < 500 and text.endswith(".")
 
 
 @pytest.mark.parametrize("opened_as", CLASSES)
-@pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 0.999], ids="empty in_the_header in_the_middle at_the_end".split())
-def test_weights_that_are_cut_off(checkpoints, tmp_path, kept, opened_as):
-    path = shutil.copytree(checkpoints["characters", "AutoModel"][0], tmp_path / "cut")
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.999], ids="empty in_the_header in_the_middle at_the_end".split())
+def test_truncated_weights_raise_an_error(checkpoints, tmp_path, share, opened_as):
+    path = shutil.copytree(checkpoints["characters", "AutoModel"][0], tmp_path / "truncated")
     content = (path / "model.safetensors").read_bytes()
-    (path / "model.safetensors").write_bytes(content[: int(kept * len(content))])
-    with pytest.raises(OSError, match="cut off") as error:
+    (path / "model.safetensors").write_bytes(content[: int(share * len(content))])
+    with pytest.raises(OSError, match="truncated") as error:
         getattr(transformers, opened_as).from_pretrained(path)
-    assert str(path) in str(error.value) and one_sentence(error)
+    assert str(path) in str(error.value) and is_one_sentence(error)
 
 
 @pytest.mark.parametrize("saved_as", CLASSES)
@@ -425,23 +438,24 @@ def test_weights_that_are_cut_off(checkpoints, tmp_path, kept, opened_as):
     ],
     ids=lambda value: " ".join(f"{name}={new}" for name, new in value.items()) if isinstance(value, dict) else value,
 )
-def test_weights_that_contradict_the_configuration(checkpoints, tmp_path, inputs, changes, saved_as, opened_as):
+def test_contradicting_weights_raise_an_error(checkpoints, tmp_path, inputs, changes, saved_as, opened_as):
     path = shutil.copytree(checkpoints[inputs, saved_as][0], tmp_path / "contradicting")
     change_config(path, **changes)
     with pytest.raises(RuntimeError, match="contradict its configuration") as error:
         getattr(transformers, opened_as).from_pretrained(path)
-    assert str(path) in str(error.value) and one_sentence(error)
+    assert str(path) in str(error.value) and is_one_sentence(error)
 
 
-# Pipelines
+# Pipelines.
 
 
 def spans(entities, text=NER_TEXT) -> list:
-    """(label, text) of entities, cut out of the text by their offsets."""
+    """Return (label, text) of entities, with the text sliced by their offsets."""
     return [(e.get("entity_group", e.get("entity")), text[e["start"] : e["end"]]) for e in entities]
 
 
 def keys_and_scores(entities) -> tuple[list, np.ndarray]:
+    """Split entities into their exact fields and their scores, which are compared with a tolerance."""
     keys = [{name: value for name, value in entity.items() if name != "score"} for entity in entities]
     return keys, np.array([entity["score"] for entity in entities])
 
@@ -452,7 +466,7 @@ def tagger(ner_folder):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_entities(tagger, strategy):
+def test_entities_of_each_aggregation_strategy(tagger, strategy):
     entities = tagger(NER_TEXT, aggregation_strategy=strategy)
     if strategy == "none":
         expected = "Ann Lee Paris London Žďár New York Bo".split()
@@ -475,10 +489,11 @@ def test_punctuation_is_not_part_of_an_entity(tagger, strategy):
         ("Paris,London!Bo", ["Paris", "London", "Bo"]),
         ("!Paris London", ["Paris", "London"]),
     ):
-        assert [found for _, found in spans(tagger(text, aggregation_strategy=strategy), text)] == expected
+        entities = tagger(text, aggregation_strategy=strategy)
+        assert [entity for _, entity in spans(entities, text)] == expected
 
 
-def test_no_entities(tagger):
+def test_texts_without_entities(tagger):
     assert tagger("the rain", aggregation_strategy="simple") == []
     assert tagger("", aggregation_strategy="simple") == []
     assert tagger("   \n", aggregation_strategy="first") == []
@@ -490,7 +505,7 @@ LONG_TEXT = "Ann Lee visited New York, and Paris in the rain. " * 9 + "Bo visite
 
 @pytest.mark.parametrize("strategy", STRATEGIES[1:])
 @pytest.mark.parametrize("length, stride", [(12, 4), (9, 6), (30, 10), (500, 100)])
-def test_stride_over_a_long_text(ner_folder, strategy, length, stride):
+def test_chunks_of_a_long_text_give_the_same_entities(ner_folder, strategy, length, stride):
     tokenizer = AutoTokenizer.from_pretrained(ner_folder, model_max_length=length)
     options = {"model": str(ner_folder), "tokenizer": tokenizer, "aggregation_strategy": strategy}
     chunked = pipeline("token-classification", stride=stride, **options)
@@ -505,21 +520,21 @@ def test_stride_over_a_long_text(ner_folder, strategy, length, stride):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_given_words(tagger, strategy):
+def test_pretokenized_words(tagger, strategy):
     sentences = [["Ann", "Lee", "visited", "New", "York", "."], ["Paris"], ["the", "rain", ",", "Bo"]]
     expected = [["Ann Lee", "New York"], ["Paris"], ["Bo"]]
     if strategy == "none":
         expected = [["Ann", "Lee", "New", "York"], ["Paris"], ["Bo"]]
-    many = tagger(sentences, is_split_into_words=True, aggregation_strategy=strategy)
-    assert len(many) == len(sentences)
-    for words, entities, found in zip(sentences, many, expected):
-        assert [text for _, text in spans(entities, " ".join(words))] == found
-        one = tagger(words, is_split_into_words=True, aggregation_strategy=strategy)
-        one = one[0] if isinstance(one[0], list) else one
-        assert keys_and_scores(one)[0] == keys_and_scores(entities)[0]
+    batch = tagger(sentences, is_split_into_words=True, aggregation_strategy=strategy)
+    assert len(batch) == len(sentences)
+    for words, entities, texts in zip(sentences, batch, expected):
+        assert [text for _, text in spans(entities, " ".join(words))] == texts
+        alone = tagger(words, is_split_into_words=True, aggregation_strategy=strategy)
+        alone = alone[0] if isinstance(alone[0], list) else alone
+        assert keys_and_scores(alone)[0] == keys_and_scores(entities)[0]
 
 
-def test_given_words_are_not_split(ner_folder, tagger):
+def test_pretokenized_words_are_not_split(ner_folder, tagger):
     words = ["Ann", "Paris,", "(New York)"]
     model, tokenizer = open_checkpoint(ner_folder, "AutoModelForTokenClassification")
     with torch.no_grad():
@@ -531,7 +546,7 @@ def test_given_words_are_not_split(ner_folder, tagger):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_batches_change_nothing(tagger, strategy):
+def test_batch_size_does_not_change_entities(tagger, strategy):
     texts = [NER_TEXT, "Paris", LONG_TEXT, "the rain", "Bo visited Ann Lee."] * 2
     single = tagger(texts, aggregation_strategy=strategy)
     assert len(single) == len(texts)
@@ -543,7 +558,7 @@ def test_batches_change_nothing(tagger, strategy):
 
 
 @pytest.mark.parametrize("inputs", INPUTS)
-def test_feature_extraction(checkpoints, inputs):
+def test_feature_extraction_pipeline(checkpoints, inputs):
     path, before = checkpoints[inputs, "AutoModel"]
     extractor = pipeline("feature-extraction", str(path))
     expected = [before["mix"][row, :length] for row, length in enumerate(before["attention_mask"].sum(1))]
@@ -559,14 +574,13 @@ def test_feature_extraction(checkpoints, inputs):
         assert torch.equal(tensor, model(**tokenizer(TEXTS[0], return_tensors="pt")).last_hidden_state)
 
 
-def test_features_of_a_tagger(checkpoints):
-    """A tagger's checkpoint gives its vectors, and no labels, when features are asked for."""
+def test_feature_extraction_with_a_tagger_returns_its_vectors(checkpoints):
     path, before = checkpoints["characters", "AutoModelForTokenClassification"]
     features = np.array(pipeline("feature-extraction", str(path))(TEXTS[0]))
     np.testing.assert_allclose(features[0], before["mix"][0, : features.shape[1]], atol=1e-5)
 
 
-# The server itself, as far as the tests above lean on it
+# The loopback server itself, as far as the tests above rely on it.
 
 
 @pytest.fixture
@@ -576,7 +590,7 @@ def api(hub, monkeypatch):
     return HfApi(endpoint=hub.endpoint, token="hf_test")
 
 
-def test_server_keeps_commits_apart(api, tmp_path):
+def test_server_keeps_every_commit(api, tmp_path):
     api.create_repo("server/files")
     assert api.create_repo("server/files", exist_ok=True).repo_id == "server/files"
     weights = bytes(range(256)) * 100
@@ -592,7 +606,7 @@ def test_server_keeps_commits_apart(api, tmp_path):
     assert error.value.response.status_code == 412
 
 
-def test_server_refuses(hub, api, tmp_path):
+def test_server_rejects_bad_requests(hub, api, tmp_path):
     nobody = HfApi(endpoint=hub.endpoint, token=False)
     api.create_repo("server/secret", private=True)
     api.create_repo("server/open")

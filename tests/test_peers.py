@@ -1,10 +1,10 @@
-"""`elmo convert` and `elmo export` beside the original implementations, each in an environment of its own.
+"""Compare `elmo convert` and `elmo export` with the original implementations, each in an environment of its own.
 
     ELMO_PEERS=peers/bin/python ELMO_PEERS_TF=peers-tf/bin/python make slow
 
-ELMO_PEERS has AllenNLP 2.10.1 and ELMoForManyLangs 0.0.4.post2, ELMO_PEERS_TF simple_elmo 0.9.2, which is bilm-tf for
-TensorFlow 2; how to make them is said where they are missing. Both sides start every sentence from fresh states. What
-was measured stands in the report: `pytest -m slow -rP tests/test_peers.py`.
+ELMO_PEERS is the interpreter of an environment with AllenNLP 2.10.1 and ELMoForManyLangs 0.0.4.post2, ELMO_PEERS_TF of
+one with simple_elmo 0.9.2, which is bilm-tf for TensorFlow 2; the tests are skipped without them, and say how to create
+them. Both sides start every sentence from a zero state. `pytest -m slow -rP tests/test_peers.py` prints differences.
 """
 
 import json
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 TOLERANCE = 1e-5
 
-KNOWN = [  # sentences whose words are in the vocabularies that are made here
+KNOWN = [  # sentences whose words are in the vocabularies of these tests
     sentence.split()
     for sentence in (
         "The cat sat on the mat , and the dog of the house looked at it .",
@@ -44,22 +44,22 @@ SENTENCES = [
             "the The THE mat Mat mats",
             "I ♥ my 🦄 , 👩‍👩‍👧 , 𐍈 龘 and the naïve café of Ωμέγα — for 3,000 € .",
             "我 喜欢 自然 语言 处理 。",
-            # There is room for 48 bytes or characters; the last three are also cut inside a character.
+            # Words are truncated to 48 bytes or characters, the last three inside a character.
             f"the {'a' * 47} {'b' * 48} {'c' * 49} {'d' * 300} of x{'é' * 47} x{'é' * 48} x{'龘' * 60} .",
         )
     ),
 ]
 
 MAKE_PEERS = (
-    "ELMO_PEERS must name the Python of an environment with allennlp==2.10.1 and elmoformanylangs==0.0.4.post2: "
-    "python3.11 -m venv peers, then peers/bin/pip install all that the README of shared/peers lists for the two"
+    "ELMO_PEERS must be the interpreter of an environment with allennlp==2.10.1 and elmoformanylangs==0.0.4.post2: "
+    "python3.11 -m venv peers, then peers/bin/pip install the packages that the README of shared/peers lists for both"
 )
 MAKE_PEERS_TF = (
-    "ELMO_PEERS_TF must name the Python of an environment with simple_elmo: "
+    "ELMO_PEERS_TF must be the interpreter of an environment with simple_elmo: "
     "python3.11 -m venv peers-tf && peers-tf/bin/pip install 'tensorflow-cpu==2.15.*' simple_elmo==0.9.2"
 )
 
-# The scripts of the peers read JSON from standard input and write arrays to the file that is their argument.
+# The scripts read JSON from standard input and write arrays to the file named by their argument.
 
 ALLENNLP = """
 import json, sys
@@ -77,7 +77,7 @@ for number, sentence in enumerate(sentences):
 np.savez(sys.argv[1], **arrays)
 """
 
-# A tagger around an ELMo whose weights and mix have been trained, as far as an archive can tell.
+# Archives a tagger with an ELMo whose weights and mix differ from the initial ones, as after training.
 ALLENNLP_ARCHIVE = """
 import json, sys
 import allen_stub
@@ -114,7 +114,7 @@ for number, sentence in enumerate(sentences):
 np.savez(sys.argv[1], **arrays)
 """
 
-# `sents2elmo` cuts the boundaries off.
+# Calls the model itself, because `sents2elmo` removes the boundaries.
 MANY_LANGS = """
 import json, sys
 import numpy as np, torch
@@ -137,7 +137,7 @@ for number, sentence in enumerate(sentences):
 np.savez(sys.argv[1], **arrays)
 """
 
-# Trains for a few batches, and reads the checkpoint back into the graph that evaluates, a word at a time.
+# Trains for a few batches, and restores the checkpoint into the evaluation graph, which reads one word at a time.
 BILM_TRAINING = """
 import json, random, sys
 import numpy as np
@@ -205,20 +205,20 @@ np.savez(sys.argv[1], **arrays)
 """
 
 
-def run(command: list, folder: Path, given=None, **variables):
-    """Run a command in a folder, with `given` as JSON on its standard input; it must go well."""
+def run(command: list, folder: Path, stdin=None, **variables):
+    """Run a command in a folder, with `stdin` as JSON on its standard input, and assert that it succeeds."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HF_"))}
     home = str(folder / "home")
-    ours = {"HF_HOME": home, "HF_HUB_OFFLINE": "1", "ALLENNLP_CACHE_ROOT": home, "KERAS_HOME": home}
-    done = subprocess.run(
+    offline = {"HF_HOME": home, "HF_HUB_OFFLINE": "1", "ALLENNLP_CACHE_ROOT": home, "KERAS_HOME": home}
+    result = subprocess.run(
         [str(part) for part in command],
         cwd=folder,
-        env=inherited | ours | {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"} | variables,
-        input=json.dumps(given),
+        env=inherited | offline | {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"} | variables,
+        input=json.dumps(stdin),
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr[-5000:]
+    assert result.returncode == 0, result.stderr[-5000:]
 
 
 def convert(source: Path, output: Path) -> Path:
@@ -232,7 +232,7 @@ def export(checkpoint: Path, output: Path) -> Path:
 
 
 class Peers:
-    """An environment of peers; `scripts` is a folder of theirs."""
+    """An environment with original implementations; `scripts` is a folder of modules that it can import."""
 
     def __init__(self, python: str, scripts: Path | None = None):
         self.python, self.scripts = Path(python).absolute(), scripts
@@ -240,9 +240,9 @@ class Peers:
     def write_weights(self, folder: Path, *arguments):
         run([self.python, self.scripts / "gen_weights.py", "--out", folder, *arguments], folder)
 
-    def compute(self, script: str, given, folder: Path) -> dict[str, np.ndarray]:
-        """The arrays that a script writes in a folder."""
-        run([self.python, "-c", script, "arrays.npz"], folder, given, PYTHONPATH=str(self.scripts or ""))
+    def compute(self, script: str, stdin, folder: Path) -> dict[str, np.ndarray]:
+        """Run a script in a folder and return the arrays that it writes."""
+        run([self.python, "-c", script, "arrays.npz"], folder, stdin, PYTHONPATH=str(self.scripts or ""))
         with np.load(folder / "arrays.npz") as arrays:
             return dict(arrays)
 
@@ -257,7 +257,7 @@ def peers(request) -> Peers:
     except pytest.skip.Exception as missing:
         pytest.skip(f"{missing}; {MAKE_PEERS}")
     if not scripts.is_dir():
-        pytest.skip(f"no folder {scripts}; {MAKE_PEERS}")
+        pytest.skip(f"{scripts} does not exist; {MAKE_PEERS}")
     return Peers(python, scripts)
 
 
@@ -271,23 +271,23 @@ def peers_tf() -> Peers:
 
 @pytest.fixture(scope="module")
 def make_folder(tmp_path_factory):
-    """New folders, removed at the end of the module: they hold weights of up to 800 MB."""
-    made = []
+    """Create folders that are removed at the end of the module, because they hold weights of up to 800 MB."""
+    folders = []
 
     def make(name: str) -> Path:
-        made.append(tmp_path_factory.mktemp(name))
-        return made[-1]
+        folders.append(tmp_path_factory.mktemp(name))
+        return folders[-1]
 
     yield make
-    for folder in made:
+    for folder in folders:
         shutil.rmtree(folder)
 
 
 @torch.no_grad()
-def computed(checkpoint: Path) -> dict[str, np.ndarray]:
-    """What a checkpoint computes of each sentence alone: layers (L + 1, T, 2P), mix (T, 2P), next words (2, T, V)."""
-    has_softmax = json.loads((checkpoint / "config.json").read_text())["architectures"] == ["ElmoForPreTraining"]
-    model = (ElmoForPreTraining if has_softmax else ElmoModel).from_pretrained(checkpoint).eval()
+def compute_outputs(checkpoint: Path) -> dict[str, np.ndarray]:
+    """Return layers (L + 1, T, 2P), mix (T, 2P) and next-word probabilities (2, T, V) of each sentence alone."""
+    has_lm_head = json.loads((checkpoint / "config.json").read_text())["architectures"] == ["ElmoForPreTraining"]
+    model = (ElmoForPreTraining if has_lm_head else ElmoModel).from_pretrained(checkpoint).eval()
     tokenizer = ElmoTokenizer.from_pretrained(checkpoint)
     arrays = {}
     for number, sentence in enumerate(SENTENCES):
@@ -295,15 +295,15 @@ def computed(checkpoint: Path) -> dict[str, np.ndarray]:
         outputs = model.base_model(**inputs, output_hidden_states=True)
         arrays[f"layers_{number}"] = torch.cat(outputs.hidden_states)
         arrays[f"mix_{number}"] = outputs.last_hidden_state[0]
-        if has_softmax:
+        if has_lm_head:
             outputs = model(**inputs)
-            # Id 0 is padding, which no word is.
+            # Id 0 is padding.
             arrays[f"next_{number}"] = torch.cat([outputs.forward_logits, outputs.backward_logits]).softmax(-1)[..., 1:]
     return {name: array.numpy() for name, array in arrays.items()}
 
 
 def compare(theirs: dict, ours: dict, record_property, kind: str = "layers"):
-    """All arrays of a kind agree, and what was measured is recorded."""
+    """Assert that all arrays of a kind agree, and record their largest difference."""
     names = [name for name in theirs if name.startswith(f"{kind}_")]
     assert len(names) == len(SENTENCES)
     assert [theirs[name].shape for name in names] == [ours[name].shape for name in names]
@@ -316,7 +316,7 @@ def compare(theirs: dict, ours: dict, record_property, kind: str = "layers"):
 
 @pytest.fixture(scope="module")
 def allennlp(request, peers, make_folder):
-    """Weights of a size in a folder, a checkpoint of them, and what AllenNLP computes with them."""
+    """Random weights in a folder, the checkpoint converted from them, and AllenNLP's outputs."""
     folder = make_folder(request.param)
     peers.write_weights(folder, "--sizes", request.param)
     source = folder / request.param
@@ -325,21 +325,21 @@ def allennlp(request, peers, make_folder):
 
 
 @pytest.mark.parametrize("allennlp", ["small", "original"], indirect=True)
-def test_allennlp(allennlp, record_property):
+def test_outputs_match_allennlp(allennlp, record_property):
     _, checkpoint, theirs = allennlp
-    compare(theirs, computed(checkpoint), record_property)
+    compare(theirs, compute_outputs(checkpoint), record_property)
 
 
 @pytest.mark.parametrize("allennlp", ["small"], indirect=True)
-def test_allennlp_reads_what_is_exported(allennlp, peers):
+def test_allennlp_loads_exported_weights(allennlp, peers):
     folder, checkpoint, theirs = allennlp
-    again = peers.compute(ALLENNLP, [str(export(checkpoint, folder / "exported")), SENTENCES], folder)
-    assert theirs.keys() == again.keys()
-    assert [name for name in theirs if not np.array_equal(theirs[name], again[name])] == []
+    exported = peers.compute(ALLENNLP, [str(export(checkpoint, folder / "exported")), SENTENCES], folder)
+    assert theirs.keys() == exported.keys()
+    assert [name for name in theirs if not np.array_equal(theirs[name], exported[name])] == []
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])
-def test_allennlp_archive(layer_norm, peers, make_folder, record_property):
+def test_outputs_match_an_allennlp_archive(layer_norm, peers, make_folder, record_property):
     folder = make_folder("archive")
     peers.write_weights(folder, "--sizes", "tiny")
     embedder = {
@@ -358,30 +358,30 @@ def test_allennlp_archive(layer_norm, peers, make_folder, record_property):
         },
     }
     theirs = peers.compute(ALLENNLP_ARCHIVE, [config, [0.4, -0.3, 1.1], 0.7, SENTENCES], folder)
-    ours = computed(convert(folder / "model.tar.gz", folder / "checkpoint"))
+    ours = compute_outputs(convert(folder / "model.tar.gz", folder / "checkpoint"))
     compare(theirs, ours, record_property, "mix")
 
 
-def test_many_langs(peers, make_folder, record_property):
+def test_outputs_match_many_langs(peers, make_folder, record_property):
     folder = make_folder("many_langs")
-    # A word must occur three times for a place in the dictionary.
+    # A word must occur three times to enter the dictionary.
     (folder / "corpus.txt").write_text("".join(f"{' '.join(sentence)}\n" for sentence in 3 * KNOWN), encoding="utf-8")
     peers.write_weights(folder, "--sizes", "", "--emlangs")
     theirs = peers.compute(MANY_LANGS, [str(folder / "emlangs"), SENTENCES], folder)
     checkpoint = convert(folder / "emlangs", folder / "checkpoint")
-    compare(theirs, computed(checkpoint), record_property)
+    compare(theirs, compute_outputs(checkpoint), record_property)
 
     tokenizer = ElmoTokenizer.from_pretrained(checkpoint)
     known = tokenizer(KNOWN, is_split_into_words=True)
     unknown = tokenizer(SENTENCES, is_split_into_words=True)
     oov = tokenizer.char_vocab.index("<oov>") + 1
-    for ids, kind in ((tokenizer.unk_token_id, "input_ids"), (oov, "char_ids")):
-        assert not any((np.array(rows) == ids).any() for rows in known[kind])
-        assert any((np.array(rows) == ids).any() for rows in unknown[kind])
+    for unknown_id, name in ((tokenizer.unk_token_id, "input_ids"), (oov, "char_ids")):
+        assert not any((np.array(rows) == unknown_id).any() for rows in known[name])
+        assert any((np.array(rows) == unknown_id).any() for rows in unknown[name])
 
 
 WORDS = ["<S>", "</S>", "<UNK>", *sorted({word for sentence in KNOWN for word in sentence})]
-# The clips are so narrow that, after a short training, a tenth to a third of the cells and outputs reach them.
+# Narrow clips, which a tenth to a third of the cells and outputs reach after a short training.
 OPTIONS = {
     "bidirectional": True,
     "lstm": {
@@ -413,7 +413,7 @@ OPTIONS = {
 
 @pytest.fixture(scope="module")
 def bilm(request, peers_tf, make_folder):
-    """A checkpoint of bilm-tf's training, converted, and what TensorFlow computes with it."""
+    """A checkpoint of bilm-tf's training, converted, and TensorFlow's outputs."""
     options = {**OPTIONS, "lstm": {**OPTIONS["lstm"], "n_layers": 2 if request.param == "characters" else 1}}
     if request.param == "words":
         del options["char_cnn"]
@@ -427,9 +427,9 @@ def bilm(request, peers_tf, make_folder):
 
 
 @pytest.mark.parametrize("bilm", ["characters", "words"], indirect=True)
-def test_bilm_training(bilm, record_property):
+def test_outputs_match_bilm_training(bilm, record_property):
     _, checkpoint, theirs = bilm
-    ours = computed(checkpoint)
+    ours = compute_outputs(checkpoint)
     compare(theirs, ours, record_property)
     compare(theirs, ours, record_property, "next")
     outputs = np.concatenate([theirs[f"layers_{number}"][1] for number in range(len(SENTENCES))])
@@ -438,11 +438,11 @@ def test_bilm_training(bilm, record_property):
 
 
 @pytest.mark.parametrize("bilm", ["characters", "words"], indirect=True)
-def test_bilm_reads_what_is_exported(bilm, peers_tf, record_property):
+def test_bilm_loads_exported_weights(bilm, peers_tf, record_property):
     folder, checkpoint, _ = bilm
     exported = export(checkpoint, folder / "exported")
     characters = "char_cnn" in json.loads((exported / "options.json").read_text())
     theirs = peers_tf.compute(BILM_LOADER, [characters, SENTENCES], exported)
-    # Its loader cuts the boundaries off.
-    ours = {name: array[:, 1:-1] for name, array in computed(checkpoint).items() if name.startswith("layers_")}
+    # bilm-tf's loader removes the boundaries.
+    ours = {name: array[:, 1:-1] for name, array in compute_outputs(checkpoint).items() if name.startswith("layers_")}
     compare(theirs, ours, record_property)

@@ -1,4 +1,4 @@
-"""ElmoTokenizer against naive references of bilm-tf and ELMoForManyLangs, and as stock transformers code uses it.
+"""Test ElmoTokenizer against naive versions of bilm-tf's and ELMoForManyLangs' code, and in stock transformers code.
 
 Words, their ids, characters and offsets; batches, padding, truncation and decoding; vocabularies; saving and loading.
 """
@@ -42,7 +42,7 @@ def encode_words(tokenizer, words, *args, **options):
 
 
 def bilm_row(word, width=50):
-    """A word as bilm-tf's Batcher writes it; None for padding."""
+    """Return the character ids that bilm-tf's Batcher gives a word, plus one; zeros for None, which is padding."""
     if word is None:
         return [0] * width
     if word in ("<S>", "</S>"):
@@ -50,16 +50,16 @@ def bilm_row(word, width=50):
     else:
         characters = list(word.encode("utf-8", "ignore"))[: width - 2]
     row = [258, *characters, 259]
-    return [number + 1 for number in row + [260] * (width - len(row))]
+    return [symbol_id + 1 for symbol_id in row + [260] * (width - len(row))]
 
 
 def many_langs_row(word, swapped, width=50):
-    """A word as ELMoForManyLangs' create_one_batch writes it, and one added."""
-    ids = {symbol: number for number, symbol in enumerate(CHAR_VOCAB)}
+    """Return the character ids that ELMoForManyLangs' create_one_batch gives a word, plus one."""
+    ids = {symbol: index for index, symbol in enumerate(CHAR_VOCAB)}
     first, last = ("<eow>", "<bow>") if swapped else ("<bow>", "<eow>")
     characters = [word] if word in ("<bos>", "<eos>") else list(word[: width - 2])
     row = [ids[first], *(ids.get(character, ids["<oov>"]) for character in characters), ids[last]]
-    return [number + 1 for number in row + [ids["<pad>"]] * (width - len(row))]
+    return [symbol_id + 1 for symbol_id in row + [ids["<pad>"]] * (width - len(row))]
 
 
 def bilm_rows(words):
@@ -67,7 +67,7 @@ def bilm_rows(words):
 
 
 def naive_outputs(words):
-    """The three model inputs of one sentence of tokens, None for padding."""
+    """Return the model inputs of one sentence of tokens, None for padding."""
     return {
         "input_ids": [0 if word is None else IDS.get(word, IDS["<UNK>"]) for word in words],
         "char_ids": bilm_rows(words),
@@ -80,14 +80,12 @@ def naive_batch(sentences):
     return {name: [output[name] for output in outputs] for name in outputs[0]}
 
 
-def numbers(encoding):
-    """What a BatchEncoding or a dictionary holds, as plain lists."""
+def as_lists(encoding):
+    """Convert the values of a BatchEncoding or dictionary to plain lists."""
     return {name: value if isinstance(value, list) else value.tolist() for name, value in encoding.items()}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The words of raw text
-# ---------------------------------------------------------------------------------------------------------------------
+# Splitting raw text into words.
 
 # Text and its words, separated by spaces.
 SPLIT_CASES = [
@@ -97,7 +95,7 @@ SPLIT_CASES = [
     ),
     ("", ""),
     (" \t\r\n\u00a0\u2003\u3000", ""),
-    # other characters stand alone, also the typographic quotes and dashes
+    # other characters are words of their own, including typographic quotes and dashes
     ('He said: "It\'s 50% off!"', 'He said : " It \'s 50 % off ! "'),
     ("“Don’t” — she_said…", "“ Don ’ t ” — she _ said …"),  # noqa: RUF001
     ("10² + ½ = x@y.com #tag", "10 ² + ½ = x @ y.com # tag"),
@@ -126,7 +124,7 @@ SPLIT_CASES = [
     ("No. 5 No. Five No. five No.5 Art. 6, pp. 7.", "No. 5 No . Five No. five No.5 Art. 6 , pp. 7 ."),
     # quotes after a final period
     ("it.' it.\" (it.) it.,", "it . ' it . \" ( it . ) it . ,"),
-    # control characters separate
+    # control characters separate words
     ("a\x00b\x07c\x7fd\x85e", "a b c d e"),
     # graphemes and scripts
     ("cafe\u0301's e\u0301.e\u0301. I", "cafe\u0301 's e\u0301.e\u0301. I"),
@@ -140,24 +138,24 @@ SPLIT_CASES = [
     ("Ⓜ\u200d😀 \u0600,x \u0600🇫🇷🇩", "Ⓜ\u200d😀 \u0600, x \u0600🇫🇷 🇩"),
 ]
 
-# Free text, and text dense in what the rules look at.
+# Arbitrary text, and text dense in characters that the rules treat specially.
 RULES = [*"aZs1.,'`-_ \n\x00é中ि\u0301\u200c\u200d\u200b\u00ad\u0600ൎ👩👍🏽🇫Ⓜ½Ⅳ·\U000e0067שع", "Mr", "No"]
 TEXT = st.text() | st.lists(st.sampled_from(RULES)).map("".join)
-# The same with what the tokenizer looks at: special tokens, and surrogates, which the backend refuses.
+# The same with special tokens, and with surrogates, which the backend rejects.
 ANY_TEXT = st.text(st.characters()) | st.lists(st.sampled_from([*RULES, "<S>", "<PAD>", "\ud800"])).map("".join)
 ANY_WORD = ANY_TEXT | st.sampled_from(["<S>", "</S>", "<UNK>", "<PAD>", "", "the"]) | st.text(min_size=45, max_size=60)
 
 
-def separates(character):
+def is_separator(character):
     return character.isspace() or unicodedata.category(character) == "Cc"
 
 
 @pytest.mark.parametrize("text, expected", SPLIT_CASES)
-def test_words_of_text(text, expected):
+def test_text_is_split_like_moses(text, expected):
     assert TOKENIZER.tokenize(text) == split(text) == expected.split()
 
 
-def test_prefixes():
+def test_period_stays_with_nonbreaking_prefixes():
     for prefix in NONBREAKING_PREFIXES + list("ABCXYZ") + ["i.e", "e.g"]:
         assert split(f"{prefix}. X") == [f"{prefix}.", "X"]
     for prefix in NUMERIC_PREFIXES:
@@ -167,26 +165,26 @@ def test_prefixes():
 
 @settings(max_examples=1000)
 @given(TEXT)
-def test_splitter_loses_nothing(text):
-    covered = 0
+def test_every_character_belongs_to_a_word_or_separates_words(text):
+    last_end = 0
     for word, (start, end) in SPLIT.pre_tokenize_str(text):
-        assert word and word == text[start:end] and start >= covered
-        assert all(map(separates, text[covered:start]))
-        assert not any(map(separates, word))
-        covered = end
-    assert all(map(separates, text[covered:]))
+        assert word and word == text[start:end] and start >= last_end
+        assert all(map(is_separator, text[last_end:start]))
+        assert not any(map(is_separator, word))
+        last_end = end
+    assert all(map(is_separator, text[last_end:]))
 
 
 @settings(max_examples=1000)
 @given(TEXT)
-def test_splitter_tears_no_grapheme(text):
+def test_no_grapheme_is_split(text):
     boundaries = {0} | {end for _, (_, end) in GRAPHEMES.pre_tokenize_str(text)}
     spans = [span for _, span in SPLIT.pre_tokenize_str(text)]
     for (_, end), (start, _) in itertools.pairwise(spans):
         assert end != start or start in boundaries
 
 
-# What is repeated, and the words of n repetitions and an "a"; quadratic time would be minutes.
+# A unit, and the words of n repetitions of it followed by "a". Quadratic time would take minutes.
 LONG_LINES = {
     "a": lambda n: ["a" * n + "a"],
     "A": lambda n: ["A" * n + "a"],
@@ -211,23 +209,21 @@ LONG_LINES = {
 
 
 @pytest.mark.parametrize("unit", LONG_LINES, ids=ascii)
-def test_long_lines(unit):
+def test_long_lines_are_split_in_linear_time(unit):
     repeats = 200_000 // len(unit)
-    # Lists of this size are compared outside the assertion, which would spend minutes on their difference.
-    same = split(unit * repeats + "a") == LONG_LINES[unit](repeats)
-    assert same
+    # Compared outside the assertion: pytest would spend minutes on the difference of such lists.
+    is_same = split(unit * repeats + "a") == LONG_LINES[unit](repeats)
+    assert is_same
 
 
-def test_text_of_many_words():
-    words = [f"w{number}" for number in range(10_000)]
+def test_text_with_many_words():
+    words = [f"w{index}" for index in range(10_000)]
     encoding = TOKENIZER(" ".join(words), return_tensors="np")
     assert encoding.word_ids() == [None, *range(10_000), None]
     assert np.array_equal(encoding["char_ids"][0], bilm_rows(["<S>", *words, "</S>"]))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Characters
-# ---------------------------------------------------------------------------------------------------------------------
+# Characters.
 
 WIDTHS = {width: ElmoTokenizer(max_characters_per_token=width) for width in (3, 4, 9, 50)}
 MANY_LANGS = {
@@ -238,9 +234,9 @@ MANY_LANGS = {
 
 @settings(max_examples=300)
 @given(st.lists(ANY_WORD), st.sampled_from(list(WIDTHS)))
-@example(["é" * 24, "é" * 25, "a" + "é" * 24, "a" * 48, "a" * 49], 50)  # the cut inside a character, and none
+@example(["é" * 24, "é" * 25, "a" + "é" * 24, "a" * 48, "a" * 49], 50)  # truncated inside a character, and not at all
 @example(["<S>", "</S>", "<UNK>", "<PAD>", "", "x<S>y", "\ud800", "a\udfffb"], 3)
-def test_characters_are_those_of_bilm_tf(words, width):
+def test_characters_match_bilm_tf(words, width):
     encoding = encode_words(WIDTHS[width], words)
     assert encoding["char_ids"] == [bilm_row(word, width) for word in ["<S>", *words, "</S>"]]
 
@@ -251,12 +247,12 @@ MANY_LANGS_WORD = st.text(st.sampled_from("abé中👩 ") | st.characters(exclud
 @settings(max_examples=300)
 @given(st.lists(MANY_LANGS_WORD), st.booleans())
 @example(["<bos>", "<eos>", "<bow>", "<oov>", "", "ab", "👩" * 48, "👩" * 49], True)
-def test_characters_are_those_of_many_langs(words, swapped):
+def test_characters_match_many_langs(words, swapped):
     encoding = encode_words(MANY_LANGS[swapped], words)
     assert encoding["char_ids"] == [many_langs_row(word, swapped) for word in ["<bos>", *words, "<eos>"]]
 
 
-def test_surrogates_are_unknown_characters_of_many_langs():
+def test_surrogates_are_unknown_characters_in_a_character_vocabulary():
     words = ["a\ud800b"]
     assert encode_words(MANY_LANGS[True], words)["char_ids"][1] == many_langs_row(words[0], True)
 
@@ -269,14 +265,14 @@ def test_convert_words_to_char_ids():
 
 
 @pytest.mark.parametrize(
-    "options, words, said",
+    "options, words, message",
     [
         ({}, ["a" * 49, "é" * 25, "a" * 49, "fine", "b" * 48], "3 of 7 words are longer than 48 bytes"),
         ({"max_characters_per_token": 5}, ["abcd"], "1 of 3 words are longer than 3 bytes"),
         ({"char_vocab": CHAR_VOCAB}, ["é" * 49, "é" * 48], "1 of 4 words are longer than 48 characters"),
     ],
 )
-def test_cut_words_are_told_once(caplog, options, words, said):
+def test_truncated_words_are_reported_once(caplog, options, words, message):
     tokenizer = ElmoTokenizer(bos_token="S", eos_token="E", **options)
     with caplog.at_level(logging.WARNING):
         encode_words(tokenizer, ["fine"[:3]])
@@ -284,18 +280,16 @@ def test_cut_words_are_told_once(caplog, options, words, said):
         for _ in range(2):
             encode_words(tokenizer, words)
             tokenizer("x" * 500)
-    assert len(caplog.messages) == 1 and caplog.messages[0].startswith(said)
+    assert len(caplog.messages) == 1 and caplog.messages[0].startswith(message)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Raw text, given words, pairs
-# ---------------------------------------------------------------------------------------------------------------------
+# Raw text, pretokenized words, pairs.
 
 
 @given(st.lists(ANY_WORD))
 @example(["New York", " ", "don't", "U.S.", "a,b!", "x<S>y", "", "a", "", "\n", "\x00", "x" * 2000, "thecat", "catsat"])
 @example(["<S>"])
-def test_given_words_are_left_alone(words):
+def test_pretokenized_words_are_never_split(words):
     tokens = ["<S>", *words, "</S>"]
     encoding = encode_words(TOKENIZER, words, return_offsets_mapping=True)
     assert encoding.word_ids() == [None, *range(len(words)), None]
@@ -305,7 +299,7 @@ def test_given_words_are_left_alone(words):
     assert TOKENIZER.tokenize(words, is_split_into_words=True) == words
 
 
-def test_given_words_are_left_alone_whatever_the_vocabulary():
+def test_pretokenized_words_are_never_split_into_words_of_the_vocabulary():
     tokenizer = ElmoTokenizer(vocab=["New", " York", "York", "##York", "N", "e", "w"])
     words = ["NewYork", "New York", " York", "New", "New##York"]
     assert encode_words(tokenizer, words)["input_ids"] == [1, 3, 3, 5, 4, 3, 2]
@@ -314,6 +308,7 @@ def test_given_words_are_left_alone_whatever_the_vocabulary():
 @settings(max_examples=300)
 @given(ANY_TEXT)
 @example("the cat\ud800 <S>é</S>\u200e שלום 👩\u200d👩 \x00x")
+@example("é\ud800")  # as many bytes as characters, but at other offsets
 def test_offsets_slice_the_text(text):
     encoding = TOKENIZER(text, return_offsets_mapping=True)
     words = [text[start:end] for start, end in encoding["offset_mapping"][1:-1]]
@@ -322,8 +317,8 @@ def test_offsets_slice_the_text(text):
     assert encoding["char_ids"] == bilm_rows(["<S>", *words, "</S>"])
     assert encoding["input_ids"] == naive_outputs(["<S>", *words, "</S>"])["input_ids"]
     assert len({*encoding.word_ids()} - {None}) == len(words)
-    # Nothing is lost, and nothing comes twice.
-    assert "".join(words) == "".join(character for character in text if not separates(character))
+    # No character is lost or repeated.
+    assert "".join(words) == "".join(character for character in text if not is_separator(character))
 
 
 def test_special_tokens_in_text():
@@ -336,7 +331,7 @@ def test_special_tokens_in_text():
     assert TOKENIZER.tokenize(text, split_special_tokens=True) == "the < S > cat < PAD > < / S >".split()
 
 
-WORDS = {"is_split_into_words": True}
+PRETOKENIZED = {"is_split_into_words": True}
 
 
 @pytest.mark.parametrize(
@@ -348,48 +343,48 @@ WORDS = {"is_split_into_words": True}
         ([["the cat", "sat"]], {}, [[1, 4, 5, 2], [1, 6, 2]]),
         ([("the cat", "sat")], {}, [[1, 4, 5, 2], [1, 6, 2]]),
         # one sentence of words, batches of them; two words are never a pair
-        ([["the", "cat"]], WORDS, [1, 4, 5, 2]),
-        ([("the", "cat")], WORDS, [1, 4, 5, 2]),
-        ([["the cat"]], WORDS, [1, 3, 2]),
-        ([[["the"]]], WORDS, [[1, 4, 2]]),
-        ([[("the", "cat")]], WORDS, [[1, 4, 5, 2]]),
-        ([[("the", "cat"), ("sat", ".")]], WORDS, [[1, 4, 5, 2], [1, 6, 7, 2]]),
+        ([["the", "cat"]], PRETOKENIZED, [1, 4, 5, 2]),
+        ([("the", "cat")], PRETOKENIZED, [1, 4, 5, 2]),
+        ([["the cat"]], PRETOKENIZED, [1, 3, 2]),
+        ([[["the"]]], PRETOKENIZED, [[1, 4, 2]]),
+        ([[("the", "cat")]], PRETOKENIZED, [[1, 4, 5, 2]]),
+        ([[("the", "cat"), ("sat", ".")]], PRETOKENIZED, [[1, 4, 5, 2], [1, 6, 7, 2]]),
         # pairs
         (["the cat", "sat"], {}, [1, 4, 5, 2, 1, 6, 2]),
         ([["the", "cat"], ["sat", "sat"]], {}, [[1, 4, 2, 1, 6, 2], [1, 5, 2, 1, 6, 2]]),
         ([[("the", "sat"), ("cat", "sat")]], {}, [[1, 4, 2, 1, 6, 2], [1, 5, 2, 1, 6, 2]]),
-        ([["the", "cat"], ["sat"]], WORDS, [1, 4, 5, 2, 1, 6, 2]),
-        ([[["the"], ["cat"]], [["sat"], ["."]]], WORDS, [[1, 4, 2, 1, 6, 2], [1, 5, 2, 1, 7, 2]]),
-        ([[(["the"], ["sat", "."])]], WORDS, [[1, 4, 2, 1, 6, 7, 2]]),
-        # nothing
+        ([["the", "cat"], ["sat"]], PRETOKENIZED, [1, 4, 5, 2, 1, 6, 2]),
+        ([[["the"], ["cat"]], [["sat"], ["."]]], PRETOKENIZED, [[1, 4, 2, 1, 6, 2], [1, 5, 2, 1, 7, 2]]),
+        ([[(["the"], ["sat", "."])]], PRETOKENIZED, [[1, 4, 2, 1, 6, 7, 2]]),
+        # empty input
         ([""], {}, [1, 2]),
         ([" \n"], {"add_special_tokens": False}, []),
         ([[]], {}, []),
         ([["", "the", ""]], {}, [[1, 2], [1, 4, 2], [1, 2]]),
-        ([[]], WORDS, [1, 2]),
-        ([[[]]], WORDS, [[1, 2]]),
-        ([[[], ["the"], []]], WORDS, [[1, 2], [1, 4, 2], [1, 2]]),
+        ([[]], PRETOKENIZED, [1, 2]),
+        ([[[]]], PRETOKENIZED, [[1, 2]]),
+        ([[[], ["the"], []]], PRETOKENIZED, [[1, 2], [1, 4, 2], [1, 2]]),
         (["the", ""], {}, [1, 4, 2, 1, 2]),
-        ([["the"], []], WORDS, [1, 4, 2, 1, 2]),
+        ([["the"], []], PRETOKENIZED, [1, 4, 2, 1, 2]),
         # without special tokens
         (["the cat"], {"add_special_tokens": False}, [4, 5]),
         (["the", "cat"], {"add_special_tokens": False}, [4, 5]),
-        ([["the"], ["cat", "sat"]], WORDS | {"add_special_tokens": False}, [4, 5, 6]),
+        ([["the"], ["cat", "sat"]], PRETOKENIZED | {"add_special_tokens": False}, [4, 5, 6]),
     ],
 )
-def test_texts_words_and_batches(arguments, options, expected):
+def test_texts_pretokenized_words_and_batches(arguments, options, expected):
     encoding = TOKENIZER(*arguments, **options)
-    names = {number: word for word, number in IDS.items()} | {3: "the cat"}
+    words = {word_id: word for word, word_id in IDS.items()} | {3: "the cat"}
     assert encoding["input_ids"] == expected
     if expected and isinstance(expected[0], list):
-        assert encoding["char_ids"] == [bilm_rows(map(names.get, row)) for row in expected]
+        assert encoding["char_ids"] == [bilm_rows(map(words.get, row)) for row in expected]
         assert encoding["attention_mask"] == [[1] * len(row) for row in expected]
     else:
-        assert encoding["char_ids"] == bilm_rows(map(names.get, expected))
+        assert encoding["char_ids"] == bilm_rows(map(words.get, expected))
         assert encoding["attention_mask"] == [1] * len(expected)
 
 
-def test_views_of_a_pair():
+def test_token_attributes_of_a_pair():
     encoding = TOKENIZER("the cat", "sat.", return_special_tokens_mask=True, return_token_type_ids=True)
     assert encoding.tokens() == ["<S>", "the", "cat", "</S>", "<S>", "sat", ".", "</S>"]
     assert encoding["special_tokens_mask"] == [1, 0, 0, 1, 1, 0, 0, 1]
@@ -415,80 +410,79 @@ def test_views_of_a_pair():
         ([["the", "cat"], ["sat"]], {}),
         ([["the", "cat"], "sat"], {}),
         (["the", ["cat"]], {}),
-        (["the cat"], WORDS),
-        ([5], WORDS),
-        ([["the", None]], WORDS),
-        ([["the", 5]], WORDS),
-        ([[["the"], None]], WORDS),
-        ([[["the"], "cat"]], WORDS),
-        ([["the", ["cat"]]], WORDS),
-        ([[["the"], [["cat"], ["sat"]]]], WORDS),
-        ([[["the"], ["cat"]], [["sat"]]], WORDS),
-        ([["the"], [["cat"]]], WORDS),
+        (["the cat"], PRETOKENIZED),
+        ([5], PRETOKENIZED),
+        ([["the", None]], PRETOKENIZED),
+        ([["the", 5]], PRETOKENIZED),
+        ([[["the"], None]], PRETOKENIZED),
+        ([[["the"], "cat"]], PRETOKENIZED),
+        ([["the", ["cat"]]], PRETOKENIZED),
+        ([[["the"], [["cat"], ["sat"]]]], PRETOKENIZED),
+        ([[["the"], ["cat"]], [["sat"]]], PRETOKENIZED),
+        ([["the"], [["cat"]]], PRETOKENIZED),
     ],
 )
-def test_bad_input_is_named_in_one_sentence(arguments, options):
+def test_bad_input_raises_a_one_sentence_error(arguments, options):
     with pytest.raises(ValueError) as caught:
         TOKENIZER(*arguments, **options)
     assert re.fullmatch(r"[^\n]{10,200}\.", str(caught.value))
 
 
-def test_tokenize_takes_one_text_and_its_options():
+def test_tokenize_truncates_and_rejects_a_batch():
     assert TOKENIZER.tokenize("the cat sat", truncation=True, max_length=2) == ["the", "cat"]
     with pytest.raises(ValueError):
         TOKENIZER.tokenize(["the cat", "sat"])
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Truncation, padding, tensors
-# ---------------------------------------------------------------------------------------------------------------------
+# Truncation, padding, tensors.
 
 LONG = ["the", "zebra", "cat", "ünïcode", "sat", "on", "the", "mat", "."]
 SHORT = ["cat"]
 
 
-@pytest.mark.parametrize("given_words", [True, False])
+@pytest.mark.parametrize("pretokenized", [True, False])
 @pytest.mark.parametrize("max_length, stride", [(5, 0), (5, 1), (5, 2), (3, 0), (11, 3), (20, 3)])
-def test_chunks_cover_every_word(given_words, max_length, stride):
+def test_overflowing_chunks_cover_every_word(pretokenized, max_length, stride):
     batch = [LONG, SHORT, LONG]
     encoding = TOKENIZER(
-        batch if given_words else [" ".join(words) for words in batch],
-        is_split_into_words=given_words,
+        batch if pretokenized else [" ".join(words) for words in batch],
+        is_split_into_words=pretokenized,
         truncation=True,
         max_length=max_length,
         stride=stride,
         return_overflowing_tokens=True,
     )
-    room = max_length - 2
-    chunks, owners = [], []
-    for owner, words in enumerate(batch):
-        starts = range(0, max(len(words) - stride, 1), room - stride)
-        chunks += [["<S>", *words[start : start + room], "</S>"] for start in starts]
-        owners += [owner] * len(starts)
-    assert encoding.pop("overflow_to_sample_mapping") == owners
+    num_words = max_length - 2
+    chunks, sample_mapping = [], []
+    for sample, words in enumerate(batch):
+        starts = range(0, max(len(words) - stride, 1), num_words - stride)
+        chunks += [["<S>", *words[start : start + num_words], "</S>"] for start in starts]
+        sample_mapping += [sample] * len(starts)
+    assert encoding.pop("overflow_to_sample_mapping") == sample_mapping
     assert encoding == naive_batch(chunks)
-    for owner, words in enumerate(batch):
-        seen = {word for chunk, of in enumerate(owners) if of == owner for word in encoding.word_ids(chunk)}
-        assert seen == {None, *range(len(words))}
+    for sample, words in enumerate(batch):
+        chunks_of_sample = [chunk for chunk, other in enumerate(sample_mapping) if other == sample]
+        covered = {word for chunk in chunks_of_sample for word in encoding.word_ids(chunk)}
+        assert covered == {None, *range(len(words))}
 
 
-def test_truncation_of_sides_and_pairs():
+def test_truncation_side_and_truncation_of_pairs():
     left = ElmoTokenizer(vocab=VOCAB, truncation_side="left")
     assert encode_words(left, LONG, truncation=True, max_length=5) == naive_outputs(["<S>", *LONG[-3:], "</S>"])
     pair = encode_words(TOKENIZER, LONG, LONG, truncation="only_second", max_length=len(LONG) + 6)
     assert pair == naive_outputs(["<S>", *LONG, "</S>", "<S>", *LONG[:2], "</S>"])
-    # The next call knows nothing of it.
+    # Truncation does not carry over to the next call.
     assert encode_words(TOKENIZER, LONG) == naive_outputs(["<S>", *LONG, "</S>"])
     assert TOKENIZER(" ".join(LONG)) == naive_outputs(["<S>", *LONG, "</S>"])
 
 
 def padded(sentences, length, side):
-    """Sentences of words with special tokens and padding."""
+    """Add special tokens and padding to sentences of words."""
     result = []
     for words in sentences:
         tokens = ["<S>", *words, "</S>"]
-        missing = [None] * (length - len(tokens))
-        result.append(tokens + missing if side == "right" else missing + tokens)
+        padding = [None] * (length - len(tokens))
+        result.append(tokens + padding if side == "right" else padding + tokens)
     return result
 
 
@@ -499,12 +493,12 @@ PADDING = [
     ({"padding": "max_length", "max_length": 13}, 13),
     ({"padding": "max_length", "max_length": 13, "pad_to_multiple_of": 4}, 16),
 ]
-SIDES = pytest.mark.parametrize("side", ["left", "right"])
+both_sides = pytest.mark.parametrize("side", ["left", "right"])
 
 
-@SIDES
+@both_sides
 @pytest.mark.parametrize("options, length", PADDING)
-def test_padding_of_a_call(options, length, side):
+def test_padding_when_encoding(options, length, side):
     expected = naive_batch(padded([SHORT, LONG, []], length, side))
     for tokenizer, sides in (
         (ElmoTokenizer(vocab=VOCAB, padding_side=side), {}),
@@ -514,16 +508,16 @@ def test_padding_of_a_call(options, length, side):
         encoding = encode_words(
             tokenizer, [SHORT, LONG, []], **options, **sides, return_tensors="np", return_special_tokens_mask=True
         )
-        outside = np.array(encoding["attention_mask"]) == 0
-        assert outside.any() and encoding["special_tokens_mask"][outside].all()
-        assert not encoding["char_ids"][outside].any()
-        assert numbers(encoding) == expected | {"special_tokens_mask": encoding["special_tokens_mask"].tolist()}
+        is_padding = np.array(encoding["attention_mask"]) == 0
+        assert is_padding.any() and encoding["special_tokens_mask"][is_padding].all()
+        assert not encoding["char_ids"][is_padding].any()
+        assert as_lists(encoding) == expected | {"special_tokens_mask": encoding["special_tokens_mask"].tolist()}
 
 
-@SIDES
+@both_sides
 @pytest.mark.parametrize("options, length", PADDING)
 @pytest.mark.parametrize("kind", ["encodings", "one encoding", "lists", "numpy", "torch"])
-def test_pad(kind, options, length, side):
+def test_pad_method(kind, options, length, side):
     singles = [encode_words(TOKENIZER, words) for words in (SHORT, LONG, [])]
     convert = {"numpy": np.array, "torch": torch.tensor}.get(kind, list)
     if kind == "encodings":
@@ -535,39 +529,39 @@ def test_pad(kind, options, length, side):
     expected = naive_batch(padded([SHORT, LONG, []], length, side))
     result = TOKENIZER.pad(batch, padding_side=side, **options)
     assert {type(value) for value in result.values()} == {type(convert([0]))}
-    assert numbers(result) == expected
+    assert as_lists(result) == expected
     tensors = TOKENIZER.pad([dict(single) for single in singles], padding_side=side, return_tensors="pt", **options)
     assert {value.dtype for value in tensors.values()} == {torch.int64}
-    assert numbers(tensors) == expected
+    assert as_lists(tensors) == expected
 
 
-def test_pad_of_few_names_and_of_one_sentence():
+def test_pad_method_with_ids_only_and_with_one_sentence():
     singles = [{"input_ids": [1, 2]}, {"input_ids": [1, 4, 2]}]
     assert TOKENIZER.pad(singles)["input_ids"] == [[1, 2, 0], [1, 4, 2]]
     one = TOKENIZER.pad(TOKENIZER("cat"), padding="max_length", max_length=5)
     assert one == naive_outputs(["<S>", "cat", "</S>", None, None])
     empty = dict(TOKENIZER("", add_special_tokens=False))
-    assert numbers(TOKENIZER.pad([empty, dict(TOKENIZER("cat"))])) == naive_batch([[None] * 3, ["<S>", "cat", "</S>"]])
+    assert as_lists(TOKENIZER.pad([empty, dict(TOKENIZER("cat"))])) == naive_batch([[None] * 3, ["<S>", "cat", "</S>"]])
 
 
-@SIDES
+@both_sides
 def test_stock_collators(side):
     tokenizer = ElmoTokenizer(vocab=VOCAB, padding_side=side)
     expected = naive_batch(padded([SHORT, LONG], 16, side))
     examples = [dict(encode_words(tokenizer, words)) for words in (SHORT, LONG)]
-    assert numbers(DataCollatorWithPadding(tokenizer, pad_to_multiple_of=16)(examples)) == expected
+    assert as_lists(DataCollatorWithPadding(tokenizer, pad_to_multiple_of=16)(examples)) == expected
 
-    examples = [{**one, "labels": [7] * len(one["input_ids"])} for one in examples]
+    examples = [{**features, "labels": [7] * len(features["input_ids"])} for features in examples]
     batch = DataCollatorForTokenClassification(tokenizer, pad_to_multiple_of=16)(examples)
-    labels = [[7 if inside else -100 for inside in row] for row in expected["attention_mask"]]
-    assert numbers(batch) == expected | {"labels": labels}
+    labels = [[7 if is_word else -100 for is_word in row] for row in expected["attention_mask"]]
+    assert as_lists(batch) == expected | {"labels": labels}
 
 
-@pytest.mark.parametrize("given_words", [True, False])
-def test_tensors_hold_the_same_numbers(given_words):
-    batch = [LONG, SHORT] if given_words else [" ".join(LONG), " ".join(SHORT)]
+@pytest.mark.parametrize("pretokenized", [True, False])
+def test_tensors_equal_lists(pretokenized):
+    batch = [LONG, SHORT] if pretokenized else [" ".join(LONG), " ".join(SHORT)]
     options = {
-        "is_split_into_words": given_words,
+        "is_split_into_words": pretokenized,
         "padding": True,
         "return_special_tokens_mask": True,
         "return_offsets_mapping": True,
@@ -579,10 +573,10 @@ def test_tensors_hold_the_same_numbers(given_words):
     for kind, expected in (("np", np.ndarray), ("pt", torch.Tensor)):
         tensors = TOKENIZER(batch, **options, return_tensors=kind)
         assert {type(value) for value in tensors.values()} == {expected}
-        assert numbers(tensors) == lists
-        # A batch of one for one sentence.
-        single = TOKENIZER(batch[0], is_split_into_words=given_words, return_tensors=kind)
-        assert numbers(single) == naive_batch([["<S>", *LONG, "</S>"]])
+        assert as_lists(tensors) == lists
+        # One sentence becomes a batch of one.
+        single = TOKENIZER(batch[0], is_split_into_words=pretokenized, return_tensors=kind)
+        assert as_lists(single) == naive_batch([["<S>", *LONG, "</S>"]])
 
 
 @pytest.mark.parametrize("kind", ["np", "pt"])
@@ -595,19 +589,17 @@ def test_shapes_of_empty_tensors(kind):
 
 
 @pytest.mark.parametrize("kind", ["np", "pt"])
-def test_tensors_of_unequal_length_are_refused(kind):
+def test_tensors_of_unequal_length_raise_an_error(kind):
     with pytest.raises(ValueError, match="padding=True"):
         encode_words(TOKENIZER, [LONG, SHORT], return_tensors=kind)
 
 
-def test_unknown_kind_of_tensors_is_refused():
+def test_unknown_tensor_type_raises_an_error():
     with pytest.raises(ValueError, match="tensorflow"):
         TOKENIZER("the cat", return_tensors="tensorflow")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Decoding
-# ---------------------------------------------------------------------------------------------------------------------
+# Decoding.
 
 
 @pytest.mark.parametrize("convert", [list, np.array, torch.tensor])
@@ -625,86 +617,84 @@ def test_decode(convert):
     assert TOKENIZER.batch_decode(characters, skip_special_tokens=True) == ["the zébra", "cat"]
 
 
-def test_decode_of_unequal_and_empty_sentences():
+def test_decode_unequal_and_empty_sentences():
     batch = encode_words(TOKENIZER, [[], ["the", "zebra"], []], add_special_tokens=False)
     assert TOKENIZER.decode(batch["char_ids"]) == ["", "the zebra", ""]
     assert TOKENIZER.decode(batch["input_ids"]) == ["", "the <UNK>", ""]
     assert TOKENIZER.decode([]) == ""
 
 
-def test_decode_takes_fifty_word_ids_for_words():
+def test_decode_does_not_mistake_fifty_word_ids_for_characters():
     ids = np.full((2, 50), IDS["cat"])
     assert TOKENIZER.decode(ids) == [" ".join(["cat"] * 50)] * 2
 
 
 @pytest.mark.parametrize("swapped", [True, False])
-def test_decode_of_a_character_vocabulary(swapped):
+def test_decode_with_a_character_vocabulary(swapped):
     characters = encode_words(MANY_LANGS[swapped], ["ab", "é中👩", "axb"])["char_ids"]
     assert MANY_LANGS[swapped].decode(characters) == "<bos> ab é中👩 a<oov>b <eos>"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Vocabularies
-# ---------------------------------------------------------------------------------------------------------------------
+# Vocabularies.
 
-SPECIALS = {"<PAD>": 0, "<S>": 1, "</S>": 2, "<UNK>": 3}
+SPECIAL_IDS = {"<PAD>": 0, "<S>": 1, "</S>": 2, "<UNK>": 3}
 
 
 @pytest.mark.parametrize(
     "vocab, expected",
     [
-        (None, SPECIALS),
-        ([], SPECIALS),
-        (["b", "a"], SPECIALS | {"b": 4, "a": 5}),
-        (("b", "a"), SPECIALS | {"b": 4, "a": 5}),
+        (None, SPECIAL_IDS),
+        ([], SPECIAL_IDS),
+        (["b", "a"], SPECIAL_IDS | {"b": 4, "a": 5}),
+        (("b", "a"), SPECIAL_IDS | {"b": 4, "a": 5}),
         (["</S>", "<S>", "<UNK>", "b", "a"], {"<PAD>": 0, "</S>": 1, "<S>": 2, "<UNK>": 3, "b": 4, "a": 5}),
         (["b", "<UNK>", "a"], {"<PAD>": 0, "<S>": 1, "</S>": 2, "b": 3, "<UNK>": 4, "a": 5}),
-        (["<PAD>", "<S>", "</S>", "<UNK>", "b"], SPECIALS | {"b": 4}),
+        (["<PAD>", "<S>", "</S>", "<UNK>", "b"], SPECIAL_IDS | {"b": 4}),
         ({"<PAD>": 0, "a": 1, "<S>": 2, "</S>": 3, "<UNK>": 7}, {"<PAD>": 0, "a": 1, "<S>": 2, "</S>": 3, "<UNK>": 7}),
     ],
 )
-def test_vocabulary(vocab, expected):
+def test_ids_of_a_vocabulary(vocab, expected):
     tokenizer = ElmoTokenizer(vocab=vocab)
     assert tokenizer.get_vocab() == expected
     words = ["a", "b", "zebra"]
     encoding = encode_words(tokenizer, words)
     tokens = ["<S>", *words, "</S>"]
     assert encoding["input_ids"] == [expected.get(token, expected["<UNK>"]) for token in tokens]
-    assert encoding["char_ids"] == bilm_rows(tokens)  # unknown words have their own characters
+    assert encoding["char_ids"] == bilm_rows(tokens)  # unknown words keep their own characters
 
 
 @pytest.mark.parametrize(
-    "vocab, named",
+    "vocab, message",
     [
         ({"a": 0, "<S>": 1}, "<PAD>, </S>, <UNK>"),
         ({"<PAD>": 4, "<S>": 1, "</S>": 2, "<UNK>": 3}, "<PAD> has id 4"),
     ],
 )
-def test_vocabulary_without_special_tokens_is_refused(vocab, named):
+def test_dictionary_without_special_tokens_raises_an_error(vocab, message):
     with pytest.raises(ValueError) as caught:
         ElmoTokenizer(vocab=vocab)
-    assert named in str(caught.value) and re.fullmatch(r"[^\n]+\.", str(caught.value))
+    assert message in str(caught.value) and re.fullmatch(r"[^\n]+\.", str(caught.value))
 
 
 @pytest.mark.parametrize("vocab", ["vocab.txt", [1, 2]], ids=repr)
-def test_vocabulary_of_no_words_is_refused(vocab):
+def test_vocabulary_of_other_types_raises_an_error(vocab):
     with pytest.raises(ValueError):
         ElmoTokenizer(vocab=vocab)
 
 
 @pytest.mark.parametrize(
-    "options, named",
+    "options, message",
     [
         ({"char_vocab": ["a", "<bos>", "<eos>", "<pad>", "<oov>"]}, "<bow>, <eow>."),
         ({"max_characters_per_token": 2}, "2."),
     ],
 )
-def test_bad_options_are_named_in_one_sentence(options, named):
-    with pytest.raises(ValueError, match=re.escape(named) + "$"):
+def test_bad_options_raise_an_error_with_the_value(options, message):
+    with pytest.raises(ValueError, match=re.escape(message) + "$"):
         ElmoTokenizer(**options)
 
 
-# A file, its words in the order of their ids: bilm-tf's plus one where the file holds the special tokens.
+# The content of a file, and its words in the order of their ids: bilm-tf's plus one if the file has special tokens.
 @pytest.mark.parametrize(
     "content, words",
     [
@@ -712,14 +702,14 @@ def test_bad_options_are_named_in_one_sentence(options, named):
         ("</S>\r\n<S>\r\n<UNK>\r\nthe\r\ncafé", ["<PAD>", "</S>", "<S>", "<UNK>", "the", "café"]),
         ("the\n<UNK>\n</S>\n<S>\n", ["<PAD>", "the", "<UNK>", "</S>", "<S>"]),
         ("the\ncafé\n", ["<PAD>", "<S>", "</S>", "<UNK>", "the", "café"]),
-        ("</S>\n<S>\n<UNK>\n!!!MAXTERMID\nthe\n", ["<PAD>", "</S>", "<S>", "<UNK>", "the"]),  # no word to bilm-tf
+        ("</S>\n<S>\n<UNK>\n!!!MAXTERMID\nthe\n", ["<PAD>", "</S>", "<S>", "<UNK>", "the"]),  # skipped by bilm-tf
         ("the\na\u2028b\n", ["<PAD>", "<S>", "</S>", "<UNK>", "the", "a\u2028b"]),
     ],
 )
-def test_vocabulary_file(tmp_path, content, words):
+def test_vocabulary_file_is_read_and_written(tmp_path, content, words):
     (tmp_path / "vocab.txt").write_bytes(content.encode())
     tokenizer = ElmoTokenizer(vocab_file=tmp_path / "vocab.txt")
-    assert tokenizer.get_vocab() == {word: number for number, word in enumerate(words)}
+    assert tokenizer.get_vocab() == {word: index for index, word in enumerate(words)}
     assert encode_words(tokenizer, ["the"])["input_ids"] == list(map(words.index, ["<S>", "the", "</S>"]))
     (path,) = tokenizer.save_vocabulary(tmp_path, "saved")
     assert path == str(tmp_path / "saved-vocab.txt")
@@ -727,25 +717,25 @@ def test_vocabulary_file(tmp_path, content, words):
     assert ElmoTokenizer(vocab_file=path).get_vocab() == tokenizer.get_vocab()
 
 
-def test_vocabulary_with_a_word_twice_is_refused(tmp_path):
-    """Leaving one out would move the ids after it away from their rows of the softmax."""
+def test_vocabulary_with_a_duplicate_raises_an_error(tmp_path):
+    """Dropping the duplicate would shift all later ids away from their rows of the output layer."""
     (tmp_path / "vocab.txt").write_text("</S>\n<S>\n<UNK>\nthe\ncat\nthe\nsat\n")
     with pytest.raises(ValueError, match="'the'"):
         ElmoTokenizer(vocab_file=tmp_path / "vocab.txt")
 
 
 def test_vocabulary_of_the_released_size(tmp_path):
-    words = ["</S>", "<S>", "<UNK>", *(f"w{number:x}" for number in range(793_468))]
+    words = ["</S>", "<S>", "<UNK>", *(f"w{index:x}" for index in range(793_468))]
     ElmoTokenizer(vocab=words).save_pretrained(tmp_path)
     tokenizer = ElmoTokenizer.from_pretrained(tmp_path)
     assert len(tokenizer) == tokenizer.vocab_size == 793_472
-    places = [3, 1000, 500_000, 793_470]
-    expected = [2, *(place + 1 for place in places), 3, 1]
-    assert encode_words(tokenizer, [*map(words.__getitem__, places), "v0"])["input_ids"] == expected
-    assert tokenizer(" ".join([*map(words.__getitem__, places), "v0"]))["input_ids"] == expected
+    indices = [3, 1000, 500_000, 793_470]
+    expected = [2, *(index + 1 for index in indices), 3, 1]
+    assert encode_words(tokenizer, [*map(words.__getitem__, indices), "v0"])["input_ids"] == expected
+    assert tokenizer(" ".join([*map(words.__getitem__, indices), "v0"]))["input_ids"] == expected
 
 
-def test_train_new_from_iterator():
+def test_train_new_from_iterator_counts_words():
     texts = ["the zebra, the cat, the", "zebra don't sat", "the"]
     counts = {"the": 4, "zebra": 2, ",": 2, "cat": 1, "don": 1, "'t": 1, "sat": 1}
     base = ElmoTokenizer(vocab=VOCAB, max_characters_per_token=20, padding_side="left", add_bos_token=False)
@@ -762,20 +752,20 @@ def test_train_new_from_iterator():
     assert sorted(full.get_vocab().values()) == list(range(len(order)))
     assert full("the", add_special_tokens=False)["char_ids"] == [bilm_row("the", 20)]
 
-    assert sorted(train(vocab_size=5).get_vocab()) == sorted([*SPECIALS, "the"])
-    assert set(train(min_frequency=2).get_vocab()) == {*SPECIALS, "the", "zebra", ","}
+    assert sorted(train(vocab_size=5).get_vocab()) == sorted([*SPECIAL_IDS, "the"])
+    assert set(train(min_frequency=2).get_vocab()) == {*SPECIAL_IDS, "the", "zebra", ","}
 
-    marked = train(new_special_tokens=["<N>"])
-    assert "<N>" in marked.all_special_tokens and len(marked) == len(full) + 1
-    assert marked.tokenize("x<N>y") == ["x", "<N>", "y"]
+    with_new_token = train(new_special_tokens=["<N>"])
+    assert "<N>" in with_new_token.all_special_tokens and len(with_new_token) == len(full) + 1
+    assert with_new_token.tokenize("x<N>y") == ["x", "<N>", "y"]
     renamed = train(special_tokens_map={"<S>": "[B]"})
     assert renamed.bos_token == "[B]" and renamed.get_vocab()["[B]"] == 1 and "<S>" not in renamed.get_vocab()
 
 
-def test_train_from_a_loaded_tokenizer(tmp_path):
+def test_train_new_from_iterator_with_a_loaded_tokenizer(tmp_path):
     TOKENIZER.save_pretrained(tmp_path)
     trained = ElmoTokenizer.from_pretrained(tmp_path).train_new_from_iterator(["b b a"], 100, show_progress=False)
-    assert trained.get_vocab() == SPECIALS | {"b": 4, "a": 5}
+    assert trained.get_vocab() == SPECIAL_IDS | {"b": 4, "a": 5}
     assert TOKENIZER.get_vocab() == IDS
 
 
@@ -785,19 +775,17 @@ def test_added_tokens(tmp_path):
     assert (tokenizer.vocab_size, len(tokenizer)) == (9, 11)
     tokenizer.save_pretrained(tmp_path)
     words = ["the", "New York", "<MASK>", "xNew York"]
-    for one in (tokenizer, ElmoTokenizer.from_pretrained(tmp_path)):
-        text = one("the New York<MASK>")
-        assert text["input_ids"] == [1, 4, 9, 10, 2]
-        assert text["char_ids"] == bilm_rows(["<S>", *words[:3], "</S>"])
-        given_words = encode_words(one, words)
-        assert given_words["input_ids"] == [1, 4, 9, 10, 3, 2]
-        assert given_words["char_ids"] == bilm_rows(["<S>", *words, "</S>"])
-        assert one.decode(text["char_ids"], skip_special_tokens=True) == "the New York"
+    for same in (tokenizer, ElmoTokenizer.from_pretrained(tmp_path)):
+        from_text = same("the New York<MASK>")
+        assert from_text["input_ids"] == [1, 4, 9, 10, 2]
+        assert from_text["char_ids"] == bilm_rows(["<S>", *words[:3], "</S>"])
+        from_words = encode_words(same, words)
+        assert from_words["input_ids"] == [1, 4, 9, 10, 3, 2]
+        assert from_words["char_ids"] == bilm_rows(["<S>", *words, "</S>"])
+        assert same.decode(from_text["char_ids"], skip_special_tokens=True) == "the New York"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Saving, loading, copying, threads
-# ---------------------------------------------------------------------------------------------------------------------
+# Saving, loading, copying, threads.
 
 OPTIONS = {
     "defaults": {},
@@ -810,14 +798,15 @@ OPTIONS = {
     "no boundaries": {"add_bos_token": False, "add_eos_token": False},
     "other special tokens": {"pad_token": "[P]", "bos_token": "[B]", "eos_token": "[E]", "unk_token": "[U]"},
     "more special tokens": {"mask_token": "<MASK>", "extra_special_tokens": ["<X>"]},
-    "special tokens are text": {"split_special_tokens": True},
+    "split special tokens": {"split_special_tokens": True},
     "sides": {"padding_side": "left", "truncation_side": "left"},
-    "length": {"model_max_length": 7},
+    "maximum length": {"model_max_length": 7},
     "words only": {"model_input_names": ["input_ids", "attention_mask"]},
 }
 
 
 def behaviour(tokenizer):
+    """Return the options, the vocabulary and some outputs of a tokenizer, to compare it with a copy."""
     names = "special_tokens_map extra_special_tokens char_vocab swap_word_marks max_characters_per_token add_bos_token"
     names += " add_eos_token padding_side truncation_side model_max_length model_input_names split_special_tokens"
     texts = ["the cat é <X> <MASK> [U]sat<S> zzzzzzzzzzzz", "a"]
@@ -831,7 +820,7 @@ def behaviour(tokenizer):
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_the_same_tokenizer_again(tmp_path, monkeypatch, options):
+def test_saved_pickled_and_copied_tokenizers_are_the_same(tmp_path, monkeypatch, options):
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     tokenizer = ElmoTokenizer(**options)
     expected = behaviour(tokenizer)
@@ -842,7 +831,7 @@ def test_the_same_tokenizer_again(tmp_path, monkeypatch, options):
     loaded.save_pretrained(tmp_path / "second")
     saved_class = get_class_from_dynamic_module("tokenization_elmo.ElmoTokenizer", str(tmp_path / "second"))
     assert saved_class is not ElmoTokenizer
-    again = {
+    copies = {
         "loaded": loaded,
         "loaded twice": ElmoTokenizer.from_pretrained(tmp_path / "second"),
         "auto": AutoTokenizer.from_pretrained(tmp_path / "first"),
@@ -850,12 +839,12 @@ def test_the_same_tokenizer_again(tmp_path, monkeypatch, options):
         "pickled": pickle.loads(pickle.dumps(tokenizer)),
         "copied": copy.deepcopy(tokenizer),
     }
-    for name, one in again.items():
-        assert type(one).__name__ == "ElmoTokenizer"
-        assert behaviour(one) == expected, name
+    for name, same in copies.items():
+        assert type(same).__name__ == "ElmoTokenizer"
+        assert behaviour(same) == expected, name
 
 
-def test_saved_folder_holds_its_code(tmp_path):
+def test_saved_tokenizer_contains_its_code(tmp_path):
     TOKENIZER.save_pretrained(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {
         "tokenization_elmo.py",
@@ -867,7 +856,7 @@ def test_saved_folder_holds_its_code(tmp_path):
     assert config["tokenizer_class"] == "ElmoTokenizer"
 
 
-def test_options_at_loading_win(tmp_path):
+def test_options_can_be_changed_when_loading(tmp_path):
     TOKENIZER.save_pretrained(tmp_path)
     tokenizer = ElmoTokenizer.from_pretrained(tmp_path, max_characters_per_token=9, add_eos_token=False)
     assert tokenizer("the")["char_ids"] == [bilm_row("<S>", 9), bilm_row("the", 9)]
@@ -882,17 +871,17 @@ def test_threads_share_a_tokenizer():
         lambda: TOKENIZER(text, truncation=True, max_length=7, padding="max_length")["input_ids"],
     ]
     expected = [call() for call in calls]
-    wrong = []
+    failures = []
 
-    def repeat(number):
+    def repeat(index):
         for _ in range(200):
             try:
-                if calls[number]() != expected[number]:
-                    wrong.append(f"call {number} gave something else")
+                if calls[index]() != expected[index]:
+                    failures.append(f"call {index} returned another result")
             except Exception as error:
-                wrong.append(repr(error))
+                failures.append(repr(error))
 
-    threads = [threading.Thread(target=repeat, args=[number]) for number in range(len(calls))]
+    threads = [threading.Thread(target=repeat, args=[index]) for index in range(len(calls))]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
@@ -902,19 +891,19 @@ def test_threads_share_a_tokenizer():
             thread.join()
     finally:
         sys.setswitchinterval(interval)
-    assert wrong == []
+    assert failures == []
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
-def test_files_that_are_cut_off_are_refused(tmp_path, name):
+def test_truncated_files_raise_an_error(tmp_path, name):
     ElmoTokenizer(["cat", "dog"]).save_pretrained(tmp_path)
     file = tmp_path / name
     file.write_text(file.read_text()[:150])
-    with pytest.raises(OSError, match="cut off"):
+    with pytest.raises(OSError, match="truncated"):
         ElmoTokenizer.from_pretrained(tmp_path)
 
 
-def test_a_folder_without_a_vocabulary_is_refused(tmp_path):
+def test_folder_without_a_vocabulary_raises_an_error(tmp_path):
     ElmoTokenizer(["cat", "dog"]).save_pretrained(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(OSError, match=r"tokenizer\.json"):
@@ -922,7 +911,7 @@ def test_a_folder_without_a_vocabulary_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_encodings_are_as_long_as_the_tensors(side):
+def test_encodings_are_padded_like_the_tensors(side):
     batch = ElmoTokenizer()(["the cat sat", "", "on"], padding=True, padding_side=side, return_tensors="pt")
     for encoded in (batch, pickle.loads(pickle.dumps(batch))):
         assert [len(encoding) for encoding in encoded.encodings] == [5, 5, 5]

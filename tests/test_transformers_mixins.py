@@ -1,11 +1,11 @@
-"""transformers' own test mixins on our classes: what every model, configuration and tokenizer of the library must pass.
+"""Run transformers' own test mixins, which its models, configurations and tokenizers must pass, on our classes.
 
-They are in the library's source package, not in the installed one:
+They are in the source package of the library, not in the installed one:
 
     pip download --no-deps --no-binary transformers transformers==5.22.2 && tar xzf transformers-5.22.2.tar.gz
     TRANSFORMERS_SOURCE=transformers-5.22.2 make slow
 
-The source package lacks some modules that the mixins import; they are stood in for here.
+The source package lacks some modules that the mixins import; STAND_INS replaces them.
 """
 
 import os
@@ -30,10 +30,10 @@ config_common_kwargs = {
     "label2id": {"label": "0"}, "problem_type": "regression", "is_encoder_decoder": True,
 }
 """,
-    "fixtures/sample_text.txt": "A text of a few lines.\nIt is read by the tokenizers' tests.\n\nNothing more.\n",
+    "fixtures/sample_text.txt": "A text of a few lines.\nThe tokenizer tests read it.\n\nThat is all.\n",
 }
 
-MODELS = """
+MODEL_TESTS = """
 import unittest
 
 import torch
@@ -44,7 +44,7 @@ from transformers_elmo import ElmoConfig, ElmoForPreTraining, ElmoForTokenClassi
 from .test_configuration_common import ConfigTester
 from .test_modeling_common import ModelTesterMixin, ids_tensor
 
-# The mixins choose labels by the library's own list of names.
+# The mixins look up in these tables which labels a model needs.
 modeling_auto.MODEL_MAPPING_NAMES["elmo"] = "ElmoModel"
 modeling_auto.MODEL_FOR_PRETRAINING_MAPPING_NAMES["elmo"] = "ElmoForPreTraining"
 modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES["elmo"] = "ElmoForTokenClassification"
@@ -76,7 +76,7 @@ class Tester:
 class CharacterModelTest(ModelTesterMixin, unittest.TestCase):
     all_model_classes = (ElmoModel, ElmoForPreTraining, ElmoForTokenClassification)
     has_attentions = False
-    test_resize_embeddings = False  # there is no table of words
+    test_resize_embeddings = False  # a character model has no word embedding
     inputs = "characters"
 
     def setUp(self):
@@ -90,9 +90,25 @@ class CharacterModelTest(ModelTesterMixin, unittest.TestCase):
 
     def _prepare_for_class(self, inputs_dict, model_class, return_labels=False):
         inputs = super()._prepare_for_class(inputs_dict, model_class, return_labels)
-        if return_labels and model_class is ElmoForPreTraining:  # each model of the library that has one adds its own
+        if return_labels and model_class is ElmoForPreTraining:  # the mixin leaves the labels of these to each model
             inputs["labels"] = torch.ones(self.model_tester.batch_size, self.model_tester.seq_length).long()
         return inputs
+
+    def skip_unless_embedding_is_the_input(self):
+        if self.inputs != "words":
+            self.skipTest("inputs_embeds come from the character CNN, not from get_input_embeddings()(input_ids)")
+
+    def test_inputs_embeds(self):
+        self.skip_unless_embedding_is_the_input()
+        super().test_inputs_embeds()
+
+    def test_inputs_embeds_matches_input_ids(self):
+        self.skip_unless_embedding_is_the_input()
+        super().test_inputs_embeds_matches_input_ids()
+
+    @unittest.skip("expects a row for padding in lm_head, which has vocab_size - 1 rows as in bilm-tf")
+    def test_resize_embeddings_untied(self):
+        pass
 
 
 class WordModelTest(CharacterModelTest):
@@ -103,7 +119,7 @@ class WordAndCharacterModelTest(CharacterModelTest):
     inputs, test_resize_embeddings = "words+characters", True
 """
 
-TOKENIZERS = """
+TOKENIZER_TESTS = """
 import tempfile
 import unittest
 
@@ -127,22 +143,22 @@ class TokenizerTest(TokenizerTesterMixin, unittest.TestCase):
     def get_input_output_texts(self, tokenizer):
         return "This is a test", "This is a test"
 
-    @unittest.skip("asks for two dimensions of every tensor; char_ids have three")
+    @unittest.skip("expects every tensor to have two dimensions; char_ids have three")
     def test_batch_encode_dynamic_overflowing(self):
         pass
 """
 
 
 @pytest.mark.slow
-def test_mixins(tmp_path):
+def test_transformers_mixins(tmp_path):
     source = os.environ.get("TRANSFORMERS_SOURCE")
     if source is None:
-        pytest.skip("TRANSFORMERS_SOURCE does not name the unpacked source package of transformers")
+        pytest.skip("TRANSFORMERS_SOURCE must be the folder of transformers' unpacked source package")
     tests = tmp_path / "tests"
     tests.mkdir()
     for file in (Path(source) / "tests").glob("*.py"):
         shutil.copy(file, tests)
-    for name, text in {**STAND_INS, "test_models.py": MODELS, "test_tokenizers.py": TOKENIZERS}.items():
+    for name, text in {**STAND_INS, "test_models.py": MODEL_TESTS, "test_tokenizers.py": TOKENIZER_TESTS}.items():
         (tests / name).parent.mkdir(exist_ok=True)
         (tests / name).write_text(text)
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}

@@ -34,6 +34,9 @@ HUB_FILES = (
     "tokenization_elmo.py",
 )
 
+# Copied into every saved checkpoint.
+HUB_FILES = ("configuration_elmo.py", "lstm_elmo.py", "modeling_elmo.py", "softmax_elmo.py", "tokenization_elmo.py")
+
 
 def original_filters() -> list[list[int]]:
     """The 2,048 filters of all released English models: [width, number]."""

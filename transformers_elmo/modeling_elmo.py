@@ -700,6 +700,8 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         # transformers gives it a row for padding too.
         self.lm_head = nn.Linear(old.in_features, rows, device=old.weight.device, dtype=old.weight.dtype)
         self._init_weights(self.lm_head)
+        self.lm_head._is_hf_initialized = True  # else `post_init` would overwrite the old rows
+        self.lm_head.requires_grad_(old.weight.requires_grad)
         with torch.no_grad():
             for new, kept in zip(self.lm_head.parameters(), old.parameters()):
                 new[: len(kept)] = kept[:rows]

@@ -1,9 +1,9 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""Tokenizer of ELMo: words with their ids and their characters.
+"""Tokenizer of ELMo: words, with their ids and their characters.
 
-Raw text is split as the Moses tokenizer splits English, since the text ELMo was trained on was; given words are left
-alone. A word's characters are its UTF-8 bytes as in bilm-tf, or those of a character vocabulary as in
+Raw text is split like English text by the Moses tokenizer, as ELMo's training data was; pretokenized words are never
+split. A word's characters are its UTF-8 bytes, as in bilm-tf, or ids from a character vocabulary, as in
 ELMoForManyLangs.
 """
 
@@ -13,6 +13,7 @@ import re
 import threading
 from collections import Counter
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,93 +24,32 @@ from transformers.utils import PaddingStrategy, TensorType, logging
 
 logger = logging.get_logger(__name__)
 
-BACKEND_LOCK = threading.RLock()  # of all tokenizers, since one that belongs to a tokenizer could not be pickled
+BACKEND_LOCK = threading.RLock()  # shared by all tokenizers: a tokenizer that owned a lock could not be pickled
 SURROGATE = re.compile("[\ud800-\udfff]")
-# For the backend this stands for lone surrogates, which it does not take, and for empty words that were given, which it
-# would drop. Offsets stay right: those of an empty word slice "" out of "".
+# Replaces, for the backend only, lone surrogates, which it rejects, and empty pretokenized words, which it would drop.
+# Offsets stay correct: those of an empty word slice "" out of "".
 REPLACEMENT = "\ufffd"
-# Characters that are not part of a word, and their ids in bilm-tf: the 256 bytes come before them.
+# Symbols that are not characters of a word, with their ids in bilm-tf, where ids 0 to 255 are the bytes.
 MARKS = {"<bos>": 256, "<eos>": 257, "<bow>": 258, "<eow>": 259, "<pad>": 260}
-
-# The Moses English list (nonbreaking_prefix.en): the period after these belongs to the word whatever follows.
-# Single capital letters are a character class in the pattern; "i.e" and "e.g" fall under the inner-period rule.
-NONBREAKING_PREFIXES = (
-    "Adj Adm Adv Asst Bart Bldg Brig Bros Capt Cmdr Col Comdr Con Corp Cpl DR Dr Drs Ens Gen Gov Hon Hr Hosp "
-    "Insp Lt MM MR MRS MS Maj Messrs Mlle Mme Mr Mrs Ms Msgr Op Ord Pfc Ph Prof Pvt Rep Reps Res Rev Rt Sen "
-    "Sens Sfc Sgt Sr St Supt Surg "  # titles
-    "v vs rev Rs Nos Nr "  # various
-    "Jan Feb Mar Apr Jun Jul Aug Sep Oct Nov Dec"  # months ("May" is a word)
-).split()
-NUMERIC_PREFIXES = ["No", "Art", "pp"]  # "No. 5", but "No. Never."
-
-
-def word_pattern() -> str:
-    """The pattern whose matches are the words. All unbounded loops are possessive: its time is linear in the text."""
-    # Character classes.  Bare sets, to be put in brackets.
-    sep = r"\s\p{Cc}"  # between words
-    alpha = r"\p{Alpha}"
-    digit = r"\p{Nd}"
-    # Marks and the zero-width (non-)joiner stay with the letter before them; the prepended signs of Arabic
-    # and others with the digits after them (Perl Moses would tear these off).
-    glue = r"\p{M}\x{200C}\x{200D}\p{Prepended_Concatenation_Mark}"
-    number_char = rf"\p{{Nd}}{glue}`\-"  # hyphens and backticks are never split off
-    word_char = rf"\p{{Alnum}}{glue}`\-"
-    flag_char = r"\p{Regional_Indicator}"
-
-    # Commas split, except between digits: 1,000.  An apostrophe after a digit splits before "s" only: 5'b.
-    comma = rf"(?<=[{digit}]),(?=[{digit}])"
-    prime = rf"(?<=[{digit}])'(?!s)(?={alpha})"
-    # Words with no period inside, without any letter and in general.
-    plain_number = rf"[{number_char}]++(?:{comma}[{number_char}]++)*+"
-    plain_word = rf"[{word_char}]++(?:(?:{comma}|{prime})[{word_char}]++)*+"
-
-    # A period at the end of a word (not one of a run) stays with it before a lower-case word: "etc. and", ...
-    before_lower = rf"\.(?=[{sep}]++\p{{Lower}})"
-    # ... after a known prefix, or a numeric prefix before a digit.  The look-ahead is there for speed only.
-    prefixes = NONBREAKING_PREFIXES + NUMERIC_PREFIXES
-    longest, initials = max(map(len, prefixes)), "".join(sorted({prefix[0] for prefix in prefixes}))
-    prefixed = (
-        rf"(?=[A-Z{initials}][A-Za-z]{{0,{longest - 1}}}\.)"
-        rf"(?:(?:[A-Z]|{'|'.join(NONBREAKING_PREFIXES)})\.(?![{word_char}.])"
-        rf"|(?:{'|'.join(NUMERIC_PREFIXES)})\.(?=[{sep}]++[0-9]))"
-    )
-    # ... or if the word has a period inside it and a letter: "U.S.", "a.1.".  "1.2." has no letter, hence
-    # words of digits alone are a case of their own, tried first.
-    number = rf"(?=\.?[{number_char}])(?:{plain_number})?+(?:\.{plain_number})*+(?!{alpha}|{prime}|\.{alpha})"
-    inner_periods = rf"(?:\.{plain_word})++(?:\.(?!\.))?+"
-
-    # English apostrophes.  Between letters, and in "1990's", they begin a word: Smith 's, Don 't.  Moses
-    # overlooks the second of two around a single letter: rock 'n'roll.  All others stand alone.
-    clitic = (
-        rf"(?<=[{alpha}{glue}])'(?={alpha})(?:{alpha}'(?={alpha}))?+"
-        rf"|(?<=[{digit}])'(?=s)"
-    )
-    word = rf"(?:{clitic})?+{plain_word}(?:{inner_periods}|{before_lower})?+|{inner_periods}"
-
-    # Runs of periods stay together; any other character is a word, as is a flag (two characters).
-    other = rf"\.\.++|{flag_char}{{2}}|[^{sep}]"
-    # Never end inside a grapheme: emoji sequences, skin tones, accented symbols.  \Y means "no boundary here"; it
-    # is not asked between two halves of flags, as it counts back over all of them (quadratic time).
-    rest_of_grapheme = rf"(?:(?![{sep}]|(?<={flag_char}){flag_char})\Y(?:{flag_char}{{2}}|\O))*+"
-    return rf"(?:{prefixed}|{number}(?:{before_lower})?+|{word}|{other}){rest_of_grapheme}"
 
 
 class ElmoTokenizer(PreTrainedTokenizerFast):
     r"""
-    Words to `input_ids` (B, T), `char_ids` (B, T, W) and `attention_mask` (B, T).
+    Converts text to `input_ids` (B, T), `char_ids` (B, T, W) and `attention_mask` (B, T).
 
-    Id 0 is padding in both tensors, so that ids are those of bilm-tf plus one. A word without an id is `<UNK>` in
-    `input_ids`, and still itself in `char_ids`.
+    Id 0 is padding in `input_ids` and `char_ids`, so all other ids are those of bilm-tf plus one. A word that is not
+    in the vocabulary is `<UNK>` in `input_ids`, but keeps its own characters in `char_ids`.
 
     Args:
-        vocab (`list[str]` or `dict[str, int]`, *optional*): words in the order of the language model's softmax, or
-            their ids. Special tokens that a list lacks are put in front. None: every word is unknown by id.
-        vocab_file (`str`, *optional*): the words as a file, one a line, bilm-tf's `vocab.txt`.
-        char_vocab (`list[str]`, *optional*): the characters of ELMoForManyLangs' `char.dic` in their order, among
-            them `<bos>`, `<eos>`, `<bow>`, `<eow>`, `<pad>` and `<oov>`. None: bytes.
-        swap_word_marks (`bool`): write end-of-word where a word begins and the other way round, as the released
-            models of ELMoForManyLangs need it.
-        max_characters_per_token (`int`): width W of a word, its two marks included; longer words are cut.
+        vocab (`list[str]` or `dict[str, int]`, *optional*): words in the order of the language model's output layer,
+            or a mapping from words to ids. Special tokens missing from a list are put first. Without a vocabulary,
+            every word has the id of `<UNK>`.
+        vocab_file (`str`, *optional*): a file with one word per line, such as bilm-tf's `vocab.txt`.
+        char_vocab (`list[str]`, *optional*): the characters of ELMoForManyLangs' `char.dic` in their order, including
+            `<bos>`, `<eos>`, `<bow>`, `<eow>`, `<pad>` and `<oov>`. By default, characters are UTF-8 bytes.
+        swap_word_marks (`bool`): begin words with the end-of-word mark and end them with the begin-of-word mark, as
+            the released models of ELMoForManyLangs expect.
+        max_characters_per_token (`int`): width W of a word including its two marks; longer words are truncated.
 
     Example:
 
@@ -128,18 +68,18 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
 
     def __init__(
         self,
-        vocab=None,
-        vocab_file=None,
-        tokenizer_file=None,
-        char_vocab=None,
-        swap_word_marks=False,
-        max_characters_per_token=50,
-        pad_token="<PAD>",
-        bos_token="<S>",
-        eos_token="</S>",
-        unk_token="<UNK>",
-        add_bos_token=None,
-        add_eos_token=None,
+        vocab: list[str] | dict[str, int] | None = None,
+        vocab_file: str | os.PathLike | None = None,
+        tokenizer_file: str | None = None,
+        char_vocab: list[str] | None = None,
+        swap_word_marks: bool = False,
+        max_characters_per_token: int = 50,
+        pad_token: str = "<PAD>",
+        bos_token: str = "<S>",
+        eos_token: str = "</S>",
+        unk_token: str = "<UNK>",
+        add_bos_token: bool | None = None,
+        add_eos_token: bool | None = None,
         **kwargs,
     ):
         if max_characters_per_token < 3:
@@ -147,8 +87,8 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         if tokenizer_file is None:
             if vocab is None and vocab_file is not None:
                 vocab = read_vocabulary(vocab_file)
-            specials = [str(token) for token in (pad_token, bos_token, eos_token, unk_token)]
-            self._tokenizer = build_backend(vocab, specials)
+            special_tokens = [str(token) for token in (pad_token, bos_token, eos_token, unk_token)]
+            self._tokenizer = build_backend(vocab, special_tokens)
         super().__init__(
             tokenizer_file=tokenizer_file,
             char_vocab=char_vocab,
@@ -160,76 +100,77 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             unk_token=unk_token,
             **kwargs,
         )
-        # transformers saves nowhere whether the boundaries are added; the backend's file knows it.
+        # transformers does not save whether boundaries are added, but tokenizer.json does.
         added = [self.bos_token_id, self.eos_token_id] if tokenizer_file is None else self._tokenizer.encode("").ids
         self.add_bos_token = self.bos_token_id in added if add_bos_token is None else add_bos_token
         self.add_eos_token = self.eos_token_id in added if add_eos_token is None else add_eos_token
         self.init_kwargs |= {"add_bos_token": self.add_bos_token, "add_eos_token": self.add_eos_token}
         self.char_vocab, self.swap_word_marks = char_vocab, swap_word_marks
         self.max_characters_per_token = max_characters_per_token
-        self._told_of_cut_words = False
-        # Ids are shifted by one, so that 0 means "no word here".
+        self._warned_about_long_words = False
+        # Ids are shifted by one: 0 is padding.
         if char_vocab is None:
-            self._mark_ids = {mark: number + 1 for mark, number in MARKS.items()}
-            self._symbol_ids = np.arange(1, 257)  # of a byte
+            self._mark_ids = {mark: index + 1 for mark, index in MARKS.items()}
+            self._symbol_ids = np.arange(1, 257)  # by byte
         else:
-            ids = {symbol: number + 1 for number, symbol in enumerate(char_vocab)}
+            ids = {symbol: index + 1 for index, symbol in enumerate(char_vocab)}
             missing = [mark for mark in (*MARKS, "<oov>") if mark not in ids]
             if missing:
-                raise ValueError(f"char_vocab must hold {', '.join(MARKS)} and <oov>; it lacks {', '.join(missing)}.")
+                raise ValueError(f"char_vocab needs {', '.join(MARKS)} and <oov>; missing: {', '.join(missing)}.")
             self._mark_ids = {mark: ids[mark] for mark in MARKS}
-            self._symbol_ids = np.full(0x110000, ids["<oov>"])  # of a Unicode code point
-            for symbol, number in ids.items():
+            self._symbol_ids = np.full(0x110000, ids["<oov>"])  # by Unicode code point
+            for symbol, symbol_id in ids.items():
                 if len(symbol) == 1:
-                    self._symbol_ids[ord(symbol)] = number
+                    self._symbol_ids[ord(symbol)] = symbol_id
         self._first_mark, self._last_mark = self._mark_ids["<bow>"], self._mark_ids["<eow>"]
         if swap_word_marks:
             self._first_mark, self._last_mark = self._last_mark, self._first_mark
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> "ElmoTokenizer":
-        """As in transformers, with one sentence about a file that is cut off."""
+        """Load a tokenizer as transformers does, with a clear error for a truncated file."""
         try:
             return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         except json.JSONDecodeError as error:
             raise OSError(
                 f"The tokenizer of {pretrained_model_name_or_path} cannot be read ({error}): "
-                "a file is cut off or is not JSON. Download or save it again."
+                "a file is truncated or is not JSON. Download or save it again."
             ) from error
 
     @classmethod
     def convert_to_native_format(cls, trust_remote_code=False, **kwargs):
-        """Hand the files to `__init__` as they are: it reads them itself, whoever loads the class."""
+        """Pass the file names on to `__init__`, which reads the files itself."""
         if kwargs.get("tokenizer_file") is None and kwargs.get("vocab_file") is None:
-            raise OSError(f"A tokenizer must have a file {' or '.join(cls.vocab_files_names.values())}, found neither.")
+            raise OSError(f"A tokenizer needs a file {' or '.join(cls.vocab_files_names.values())}; found neither.")
         return kwargs
 
     def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str]:
-        """Write the words as bilm-tf's `vocab.txt`: one a line, in the order of their ids, without padding."""
+        """Write the vocabulary as bilm-tf's `vocab.txt`: one word per line, sorted by id, without padding."""
         words = sorted(self._tokenizer.get_vocab(with_added_tokens=False).items(), key=lambda item: item[1])
         name = (filename_prefix + "-" if filename_prefix else "") + self.vocab_files_names["vocab_file"]
         path = os.path.join(save_directory, name)
         with open(path, "w", encoding="utf-8") as file:
-            file.writelines(f"{word}\n" for word, number in words if number != self.pad_token_id)
+            file.writelines(f"{word}\n" for word, word_id in words if word_id != self.pad_token_id)
         return (path,)
 
     def tokenize(self, text: str, pair: str | None = None, add_special_tokens: bool = False, **kwargs) -> list[str]:
-        """The words of a text, as they stand in it, known by id or not."""
-        given = kwargs.get("is_split_into_words", False)
-        samples, batched = as_samples(text, pair, given)
+        """Split a text into words, spelled as in the text even if they are not in the vocabulary."""
+        is_split_into_words = kwargs.get("is_split_into_words", False)
+        samples, batched = as_samples(text, pair, is_split_into_words)
         if batched:
-            raise ValueError(f"tokenize takes one text, got a batch of {len(samples)}.")
+            raise ValueError(f"tokenize expects one text, got a batch of {len(samples)}.")
         encoding = self(text, pair, add_special_tokens=add_special_tokens, **kwargs).encodings[0]
-        text, starts, ends, _ = word_spans([encoding], [0], samples, given)
+        text, starts, ends, _ = word_spans([encoding], [0], samples, is_split_into_words)
         return [
             token if special else text[start:end]
             for token, special, start, end in zip(encoding.tokens, encoding.special_tokens_mask, starts, ends)
         ]
 
     def convert_words_to_char_ids(self, words: list[str | None]) -> np.ndarray:
-        """The characters of words, (len(words), W); zeros for None, which stands for padding.
+        """Return the character ids of words, (len(words), W); None stands for padding and becomes zeros.
 
-        A word is cut to W - 2 characters, as the originals do; a cut byte sequence may end inside a character.
+        Words are truncated to W - 2 characters, or to W - 2 bytes, which may split the last character, as in the
+        original implementations.
         """
         ends = np.cumsum([0, *(len(word or "") for word in words)])
         char_ids = self._spell("".join(word or "" for word in words), ends[:-1], ends[1:])
@@ -242,62 +183,62 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         return char_ids
 
     def _boundary(self, mark: str) -> np.ndarray:
-        """The characters of the begin or the end of a sentence, (W,)"""
+        """Return the character ids of `<bos>` or `<eos>`, (W,)."""
         row = np.full(self.max_characters_per_token, self._mark_ids["<pad>"])
         row[:3] = self._first_mark, self._mark_ids[mark], self._last_mark
         return row
 
     def _spell(self, text: str, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """The characters of the words that stand from starts to ends in a text, (words, W)"""
+        """Return the character ids of the words `text[start:end]`: starts, ends (words,) -> (words, W)"""
         if self.char_vocab is not None:
             symbols = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
         else:
             symbols = np.frombuffer(text.encode("utf-8", "ignore"), dtype=np.uint8)
-            if len(symbols) != len(text):
-                if SURROGATE.search(text):  # which have no bytes: bilm-tf drops them
-                    places = np.cumsum([0, *(len(character.encode("utf-8", "ignore")) for character in text)])
+            if not text.isascii():
+                if SURROGATE.search(text):  # surrogates have no UTF-8 bytes; bilm-tf drops them
+                    byte_offsets = np.cumsum([0, *(len(character.encode("utf-8", "ignore")) for character in text)])
                 else:
-                    places = np.append(((symbols & 0xC0) != 0x80).nonzero()[0], len(symbols))
-                starts, ends = places[starts], places[ends]  # in bytes
-        room = self.max_characters_per_token - 2
+                    byte_offsets = np.append(((symbols & 0xC0) != 0x80).nonzero()[0], len(symbols))
+                starts, ends = byte_offsets[starts], byte_offsets[ends]
+        max_length = self.max_characters_per_token - 2
         lengths = ends - starts  # (words,)
-        cut = (lengths > room).nonzero()[0]
-        if len(cut):
-            lengths = np.minimum(lengths, room)
-            if not self._told_of_cut_words:
-                self._told_of_cut_words = True
+        num_long = int((lengths > max_length).sum())
+        if num_long:
+            lengths = np.minimum(lengths, max_length)
+            if not self._warned_about_long_words:
+                self._warned_about_long_words = True
                 unit = "bytes" if self.char_vocab is None else "characters"
                 logger.warning(
-                    f"{len(cut)} of {len(lengths)} words are longer than {room} {unit} and were cut "
-                    "(said once; longer words are always cut)"
+                    f"{num_long} of {len(lengths)} words are longer than {max_length} {unit} and were truncated. "
+                    "This warning is shown only once."
                 )
         char_ids = np.full((len(lengths), self.max_characters_per_token), self._mark_ids["<pad>"])  # (words, W)
         char_ids[:, 0] = self._first_mark
-        rows = np.repeat(np.arange(len(lengths)), lengths)  # of each character in char_ids
+        rows = np.repeat(np.arange(len(lengths)), lengths)  # (characters,)
         columns = np.arange(len(rows)) - np.repeat(lengths.cumsum() - lengths, lengths)
         char_ids[rows, columns + 1] = self._symbol_ids[symbols[starts[rows] + columns]]
         char_ids[np.arange(len(lengths)), lengths + 1] = self._last_mark
         return char_ids
 
     def convert_char_ids_to_words(self, char_ids) -> list[str]:
-        """The words that rows of characters (T, W) spell; rows of zeros are left out."""
+        """Return the words that `char_ids` (T, W) spell, without padding."""
         if self.char_vocab is None:
-            symbols = {number + 1: bytes([number]) for number in range(256)}
+            symbols = {byte + 1: bytes([byte]) for byte in range(256)}
         else:
-            symbols = {number + 1: symbol.encode() for number, symbol in enumerate(self.char_vocab)}
-        marks = {self._mark_ids["<bos>"]: self.bos_token, self._mark_ids["<eos>"]: self.eos_token}
+            symbols = {index + 1: symbol.encode() for index, symbol in enumerate(self.char_vocab)}
+        boundaries = {self._mark_ids["<bos>"]: self.bos_token, self._mark_ids["<eos>"]: self.eos_token}
         words = []
         for row in np.asarray(char_ids).tolist():
             if any(row):
-                spelled = row[1 : row.index(self._last_mark, 1)]
-                if len(spelled) == 1 and spelled[0] in marks:
-                    words.append(marks[spelled[0]])
+                characters = row[1 : row.index(self._last_mark, 1)]
+                if len(characters) == 1 and characters[0] in boundaries:
+                    words.append(boundaries[characters[0]])
                 else:
-                    words.append(b"".join(symbols[symbol] for symbol in spelled).decode("utf-8", "replace"))
+                    words.append(b"".join(symbols[character] for character in characters).decode("utf-8", "replace"))
         return words
 
     def decode(self, token_ids, skip_special_tokens: bool = False, **kwargs) -> str | list[str]:
-        """Text of `input_ids` or of `char_ids`, of one sentence or of a batch; characters spell unknown words too."""
+        """Decode `input_ids` or `char_ids` of one sentence or of a batch; `char_ids` also restore unknown words."""
         sentences, batched = self._as_char_ids(token_ids)
         if sentences is None:
             return super().decode(token_ids, skip_special_tokens=skip_special_tokens, **kwargs)
@@ -309,13 +250,13 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         return texts if batched else texts[0]
 
     def _as_char_ids(self, ids) -> tuple[list[np.ndarray] | None, bool]:
-        """Sentences (T, W) where ids are characters, None where they are words; whether they are a batch.
+        """Return a list of sentences (T, W) if ids are character ids, else None, and whether they are a batch.
 
-        Two dimensions are either one sentence of characters or a batch of word ids: characters are as wide as a word
-        is, and every row begins with its mark.
+        Two-dimensional ids are either one sentence of character ids or a batch of word ids. They are taken for
+        character ids if all rows have width W, start with the first mark of a word and contain the last.
         """
         try:
-            first = next((row for row in ids if len(row)), [])
+            first: list = next((row for row in ids if len(row)), [])
         except TypeError:
             return None, False
         depth = np.ndim(first[0]) + 2 if len(first) else 0
@@ -331,20 +272,20 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
     def train_new_from_iterator(
         self, text_iterator, vocab_size, length=None, new_special_tokens=None, special_tokens_map=None, **kwargs
     ) -> "ElmoTokenizer":
-        """A tokenizer like this one whose vocabulary is the most frequent words of texts, the most frequent first."""
-        renamed = special_tokens_map or {}
-        specials = {name: renamed.get(token, token) for name, token in self.special_tokens_map.items()}
-        order = [specials[name] for name in ("pad_token", "bos_token", "eos_token", "unk_token")]
-        counter = Tokenizer(models.WordLevel({order[-1]: 0}, unk_token=order[-1]))
+        """Return a tokenizer with the same options, and with the most frequent words of the texts as its vocabulary."""
+        renames = special_tokens_map or {}
+        special_tokens = {name: renames.get(token, token) for name, token in self.special_tokens_map.items()}
+        first_tokens = [special_tokens[name] for name in ("pad_token", "bos_token", "eos_token", "unk_token")]
+        first_tokens += map(str, new_special_tokens or [])
+        counter = Tokenizer(models.WordLevel({special_tokens["unk_token"]: 0}, unk_token=special_tokens["unk_token"]))
         counter.pre_tokenizer = self._tokenizer.pre_tokenizer
-        special_tokens = [*order, *map(str, new_special_tokens or [])]
         counter.train_from_iterator(
             text_iterator,
-            trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=special_tokens, **kwargs),
+            trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=first_tokens, **kwargs),
             length=length,
         )
         options = {key: value for key, value in self.init_kwargs.items() if key not in ("tokenizer_file", "vocab_file")}
-        options |= specials | {"add_bos_token": self.add_bos_token, "add_eos_token": self.add_eos_token}
+        options |= special_tokens | {"add_bos_token": self.add_bos_token, "add_eos_token": self.add_eos_token}
         if new_special_tokens:
             options["extra_special_tokens"] = [*self.extra_special_tokens, *new_special_tokens]
         return type(self)(vocab=counter.get_vocab(), **options)
@@ -372,81 +313,59 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         split_special_tokens=None,
         **kwargs,
     ) -> BatchEncoding:
-        """What the stock method does, and characters, from flat arrays of all tokens rather than lists of lists."""
+        """Encode as transformers does, with `char_ids`, in flat arrays of all tokens, which are faster than lists."""
         samples, batched = as_samples(text, text_pair, is_split_into_words)
-        if is_split_into_words:
-            # Given words are never split again: a backend of the same vocabulary that has no splitter and looks for
-            # no special tokens inside them.
-            backend = Tokenizer(self._tokenizer.model)
-            backend.post_processor = self._tokenizer.post_processor
-            set_truncation(backend, truncation_strategy, max_length, stride, self.truncation_side)
-            encodings = encode_samples(backend, samples, add_special_tokens, is_split_into_words)
-        else:
-            backend = self._tokenizer
-            special_tokens_are_text = (
-                self.split_special_tokens if split_special_tokens is None else split_special_tokens
-            )
-            # The settings are the backend's, which other threads use too.
-            with BACKEND_LOCK:
-                if backend.encode_special_tokens != special_tokens_are_text:
-                    backend.encode_special_tokens = special_tokens_are_text
-                if backend.padding is not None:
-                    backend.no_padding()
-                set_truncation(backend, truncation_strategy, max_length, stride, self.truncation_side)
-                encodings = encode_samples(backend, samples, add_special_tokens, is_split_into_words)
-        owners = range(len(encodings))
+        truncation = None
+        if truncation_strategy != TruncationStrategy.DO_NOT_TRUNCATE:
+            truncation = {"max_length": max_length, "stride": stride, "strategy": truncation_strategy.value}
+            truncation["direction"] = self.truncation_side
+        if split_special_tokens is None:
+            split_special_tokens = self.split_special_tokens
+        encodings = self._run_backend(
+            samples,
+            add_special_tokens=add_special_tokens,
+            is_split_into_words=is_split_into_words,
+            split_special_tokens=split_special_tokens,
+            truncation=truncation,
+        )
+        sample_indices = list(range(len(encodings)))  # of the sample that each encoding belongs to
         if return_overflowing_tokens:
-            owners = [owner for owner, encoding in enumerate(encodings) for _ in range(1 + len(encoding.overflowing))]
+            sample_indices = [i for i, encoding in enumerate(encodings) for _ in range(1 + len(encoding.overflowing))]
             encodings = [part for encoding in encodings for part in (encoding, *encoding.overflowing)]
 
-        lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)  # (B,)
-        text, starts, ends, offsets = word_spans(encodings, owners, samples, is_split_into_words)
-        ids = flat(encodings, "ids")
-        added = (starts == ends) & (offsets[:, 0] == offsets[:, 1])  # no token of the text is empty to the backend
-        if is_split_into_words and (late := self._tokens_added_to_vocabulary()):
-            words = (text[start:end] for start, end in zip(starts, ends))
-            ids = np.array([late.get(word, known) for word, known in zip(words, ids.tolist())], dtype=np.int64)
-        if self.char_vocab is not None:
-            # ELMoForManyLangs cuts a word before it looks up its id too.
-            room = self.max_characters_per_token - 2
-            for place in (ends - starts > room).nonzero()[0]:
-                cut_word = text[starts[place] : starts[place] + room]
-                ids[place] = self._convert_token_to_id_with_added_voc(cut_word)
-
-        # Each output with the value it has at padding.
-        outputs = {"input_ids": (ids, self.pad_token_id)}
+        text, starts, ends, offsets = word_spans(encodings, sample_indices, samples, is_split_into_words)
+        # Tokens that are not in the text. An empty pretokenized word is not empty to the backend, see REPLACEMENT.
+        is_special = (starts == ends) & (offsets[:, 0] == offsets[:, 1])
+        ids = concatenate(encodings, "ids")
+        ids = self._correct_ids(ids, text, starts, ends, is_split_into_words=is_split_into_words)
+        # The values of all tokens, and the value at padding.
+        outputs: dict[str, tuple[np.ndarray, int]] = {"input_ids": (ids, self.pad_token_id)}
         if return_token_type_ids or (return_token_type_ids is None and "token_type_ids" in self.model_input_names):
-            outputs["token_type_ids"] = flat(encodings, "type_ids"), self.pad_token_type_id
+            outputs["token_type_ids"] = concatenate(encodings, "type_ids"), self.pad_token_type_id
         if return_attention_mask or (return_attention_mask is None and "attention_mask" in self.model_input_names):
             outputs["attention_mask"] = np.ones_like(ids), 0
         if return_special_tokens_mask:
-            outputs["special_tokens_mask"] = added.astype(np.int64), 1
+            outputs["special_tokens_mask"] = is_special.astype(np.int64), 1
         if return_offsets_mapping:
             outputs["offset_mapping"] = offsets, 0
         if "char_ids" in self.model_input_names:
             char_ids = self._spell(text, starts, ends)
-            # Boundaries are not spelled; other tokens that were added are, but do not stand in the text.
-            spelled = added.copy()
-            for number, mark in ((self.bos_token_id, "<bos>"), (self.eos_token_id, "<eos>")):
-                char_ids[ids == number] = self._boundary(mark)
-                spelled &= ids != number
-            for place in spelled.nonzero()[0]:
-                char_ids[place] = self.convert_words_to_char_ids([self._tokenizer.id_to_token(int(ids[place]))])
-            outputs["char_ids"] = char_ids, 0
+            outputs["char_ids"] = self._spell_special_tokens(char_ids, ids, is_special), 0
 
-        padded = padded_lengths(lengths, padding_strategy, max_length, pad_to_multiple_of)  # (B,)
+        lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)  # (B,)
+        padded_to = padded_lengths(lengths, padding_strategy, max_length, pad_to_multiple_of)  # (B,)
         side = padding_side or self.padding_side
         padding = {"pad_id": self.pad_token_id, "pad_type_id": self.pad_token_type_id, "pad_token": self.pad_token}
-        encodings = PaddedEncodings(encodings, padded.tolist(), {"direction": side, **padding})
-        data = pad_rows(outputs, lengths, padded, side)
+        encodings = PaddedEncodings(encodings, padded_to.tolist(), {"direction": side, **padding})
+        data = pad_rows(outputs, lengths, padded_to, side)
         if return_length:
-            data["length"] = padded
+            data["length"] = padded_to
         if return_overflowing_tokens:
-            data["overflow_to_sample_mapping"] = np.array(owners, dtype=np.int64)
+            data["overflow_to_sample_mapping"] = np.array(sample_indices, dtype=np.int64)
         self._eventual_warn_about_too_long_sequence(range(lengths.max(initial=0)), max_length, verbose)
 
         if return_tensors is not None:
-            if len(set(padded.tolist())) > 1:  # let BatchEncoding say what is to be done
+            if len(set(padded_to.tolist())) > 1:  # BatchEncoding raises an error that recommends padding
                 return BatchEncoding({"input_ids": [row.tolist() for row in data["input_ids"]]}, tensor_type="pt")
             if TensorType(return_tensors) == TensorType.PYTORCH:
                 return BatchEncoding({name: torch.from_numpy(values) for name, values in data.items()}, encodings)
@@ -458,121 +377,185 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             data = {name: values[0] for name, values in data.items()}
         return BatchEncoding(data, encodings)
 
-    def _tokens_added_to_vocabulary(self) -> dict[str, int]:
-        """Tokens that the user has added, whose ids the vocabulary of the backend does not know."""
+    def _run_backend(
+        self,
+        samples: list[tuple],
+        add_special_tokens: bool,
+        is_split_into_words: bool,
+        split_special_tokens: bool,
+        truncation: dict | None,
+    ) -> list:
+        """Return the backend's encodings, without padding."""
+        if is_split_into_words:
+            # A backend with the same vocabulary, but without a pre-tokenizer and added tokens, so that words are
+            # neither split nor searched for special tokens.
+            backend = Tokenizer(self._tokenizer.model)
+            backend.post_processor = self._tokenizer.post_processor
+            set_truncation(backend, truncation)
+            return encode_samples(backend, samples, add_special_tokens, is_split_into_words)
+        backend = self._tokenizer
+        with BACKEND_LOCK:  # threads share the backend's settings
+            if backend.encode_special_tokens != split_special_tokens:
+                backend.encode_special_tokens = split_special_tokens
+            if backend.padding is not None:
+                backend.no_padding()
+            set_truncation(backend, truncation)
+            return encode_samples(backend, samples, add_special_tokens, is_split_into_words)
+
+    def _correct_ids(
+        self, ids: np.ndarray, text: str, starts: np.ndarray, ends: np.ndarray, is_split_into_words: bool
+    ) -> np.ndarray:
+        """Replace the backend's ids (tokens,) of added tokens and of truncated words, which it does not know."""
+        if is_split_into_words and (added_tokens := self._added_token_ids()):
+            words = (text[start:end] for start, end in zip(starts, ends))
+            ids = np.array([added_tokens.get(word, word_id) for word, word_id in zip(words, ids.tolist())], np.int64)
+        if self.char_vocab is not None:
+            # ELMoForManyLangs truncates a word before it looks up its id too.
+            max_length = self.max_characters_per_token - 2
+            for index in (ends - starts > max_length).nonzero()[0]:
+                truncated_word = text[starts[index] : starts[index] + max_length]
+                ids[index] = self._convert_token_to_id_with_added_voc(truncated_word)
+        return ids
+
+    def _spell_special_tokens(self, char_ids: np.ndarray, ids: np.ndarray, is_special: np.ndarray) -> np.ndarray:
+        """Set the character ids of special tokens: char_ids (tokens, W), ids, is_special (tokens,) -> (tokens, W)"""
+        # Boundaries have a symbol of their own, also in the text; other special tokens are spelled by their names.
+        by_name = is_special.copy()
+        for boundary_id, mark in ((self.bos_token_id, "<bos>"), (self.eos_token_id, "<eos>")):
+            char_ids[ids == boundary_id] = self._boundary(mark)
+            by_name &= ids != boundary_id
+        for index in by_name.nonzero()[0]:
+            char_ids[index] = self.convert_words_to_char_ids([self._tokenizer.id_to_token(int(ids[index]))])
+        return char_ids
+
+    def _added_token_ids(self) -> dict[str, int]:
+        """Return the ids of tokens added by `add_tokens`, which are not in the backend's vocabulary."""
         if len(self) == self.vocab_size:
             return {}
-        return {token: number for token, number in self.added_tokens_encoder.items() if number >= self.vocab_size}
+        return {token: token_id for token, token_id in self.added_tokens_encoder.items() if token_id >= self.vocab_size}
 
     def _pad(self, encoded_inputs, *args, **kwargs) -> dict:
-        before = len(encoded_inputs["input_ids"])
+        """Pad one example as transformers does, and its `char_ids` with zeros."""
+        length = len(encoded_inputs["input_ids"])
         encoded_inputs = super()._pad(encoded_inputs, *args, **kwargs)
-        missing = len(encoded_inputs["input_ids"]) - before
-        if missing > 0 and "char_ids" in encoded_inputs:
-            rows = [[0] * self.max_characters_per_token for _ in range(missing)]
-            on_right = (kwargs.get("padding_side") or self.padding_side) == "right"
+        num_padding = len(encoded_inputs["input_ids"]) - length
+        if num_padding > 0 and "char_ids" in encoded_inputs:
+            padding = [[0] * self.max_characters_per_token for _ in range(num_padding)]
             char_ids = list(encoded_inputs["char_ids"])
-            encoded_inputs["char_ids"] = char_ids + rows if on_right else rows + char_ids
+            side = kwargs.get("padding_side") or self.padding_side
+            encoded_inputs["char_ids"] = char_ids + padding if side == "right" else padding + char_ids
         return encoded_inputs
 
 
-class PaddedEncodings(list):
-    """The backend's encodings, each padded when it is looked at: few are, and padding all of them takes time."""
-
-    def __init__(self, encodings: list, lengths: list[int], padding: dict):
-        super().__init__(encodings)
-        self.lengths, self.padding = lengths, padding
-
-    def __getitem__(self, index):
-        if isinstance(index, slice):
-            return list(self)[index]
-        encoding = super().__getitem__(index)
-        encoding.pad(self.lengths[index], **self.padding)
-        return encoding
-
-    def __iter__(self):
-        return (self[index] for index in range(len(self)))
-
-    def __reduce__(self):
-        return list, (list(self),)
-
-
-def flat(encodings: list, name: str) -> np.ndarray:
-    """An attribute of all tokens, one encoding after the other."""
-    values = chain.from_iterable(getattr(encoding, name) for encoding in encodings)
-    return np.fromiter(values, np.int64, sum(map(len, encodings)))
-
-
-def word_spans(encodings: list, owners, samples: list[tuple], is_split_into_words: bool):
-    """All texts as one string, where in it the word of each token starts and ends, and the tokens' own offsets.
-
-    Returns a string, two arrays (tokens,) and one (tokens, 2). Tokens that were added have an empty word.
-    """
-    tokens = sum(map(len, encodings))
-    pairs = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in encodings))
-    offsets = np.fromiter(pairs, np.int64, 2 * tokens).reshape(tokens, 2)
-    texts = [text for sample in samples for text in sample]
-    owner = np.repeat(np.array(owners, dtype=np.int64), [len(encoding) for encoding in encodings])
-    if len(texts) > len(samples):  # pairs
-        sequences = chain.from_iterable(encoding.sequence_ids for encoding in encodings)
-        owner = 2 * owner + np.fromiter((sequence or 0 for sequence in sequences), np.int64, tokens)
-    places = np.cumsum([0, *map(len, texts)], dtype=np.int64)  # of texts, in characters or words
-    if not is_split_into_words:
-        start = places[owner]
-        return "".join(texts), start + offsets[:, 0], start + offsets[:, 1], offsets
-    words = list(chain.from_iterable(texts))
-    ends = np.cumsum([0, *map(len, words)], dtype=np.int64)
-    numbers = chain.from_iterable(encoding.word_ids for encoding in encodings)
-    number = np.fromiter((-1 if number is None else number for number in numbers), np.int64, tokens)
-    word = places[owner] + number
-    return "".join(words), np.where(number < 0, 0, ends[word]), np.where(number < 0, 0, ends[word + 1]), offsets
-
-
-def read_vocabulary(path) -> list[str]:
-    """The words of a file, one a line."""
+def read_vocabulary(path: str | os.PathLike) -> list[str]:
+    """Read a vocabulary file, one word per line."""
     with open(path, encoding="utf-8", newline="\n") as file:
         words = [line.rstrip("\r\n") for line in file]
-    return [word for word in words if word != "!!!MAXTERMID"]  # which bilm-tf leaves out too
+    return [word for word in words if word != "!!!MAXTERMID"]  # skipped by bilm-tf too
 
 
-def build_backend(vocab: list[str] | dict[str, int] | None, specials: list[str]) -> Tokenizer:
-    """Splitter and vocabulary as a backend; specials are the tokens of padding, begin, end and the unknown word."""
+def build_backend(vocab: list[str] | dict[str, int] | None, special_tokens: list[str]) -> Tokenizer:
+    """Build the backend from a vocabulary and the special tokens for padding, begin, end and unknown words."""
     if not isinstance(vocab, dict):
         words = list(vocab or [])
         if isinstance(vocab, str) or not all(isinstance(word, str) for word in words):
-            raise ValueError(f"vocab must be a list or a dictionary of words, got {vocab!r:.80}.")
+            raise ValueError(f"vocab must be a list of words or a dictionary from words to ids, got {vocab!r:.80}.")
         known = set(words)
         if len(known) < len(words):
-            twice = next(word for word, count in Counter(words).items() if count > 1)
-            raise ValueError(f"A vocabulary must hold each word once, got {twice!r} more often.")
-        words = words[1:] if words[:1] == specials[:1] else words
-        words = [specials[0], *(token for token in specials[1:] if token not in known), *words]
-        vocab = {word: number for number, word in enumerate(words)}
-    missing = [token for token in specials if token not in vocab]
-    if missing or vocab[specials[0]] != 0:
+            duplicate = next(word for word, count in Counter(words).items() if count > 1)
+            raise ValueError(f"A vocabulary must not repeat a word, got {duplicate!r} more than once.")
+        words = words[1:] if words[:1] == special_tokens[:1] else words
+        words = [special_tokens[0], *(token for token in special_tokens[1:] if token not in known), *words]
+        vocab = {word: index for index, word in enumerate(words)}
+    missing = [token for token in special_tokens if token not in vocab]
+    pad_token = special_tokens[0]
+    if missing or vocab[pad_token] != 0:
         raise ValueError(
-            f"A vocabulary must hold the special tokens {', '.join(specials)}, the first with id 0; "
-            + (f"it lacks {', '.join(missing)}." if missing else f"{specials[0]} has id {vocab[specials[0]]}.")
+            f"A vocabulary must contain the special tokens {', '.join(special_tokens)}, the first with id 0; "
+            + (f"missing: {', '.join(missing)}." if missing else f"{pad_token} has id {vocab[pad_token]}.")
         )
-    # Whole words with ids, as models.WordLevel would do it: no word begins with the prefix that a piece of a word would
-    # need. But by that prefix the token-classification pipeline knows that tokens are words, and not pieces to be glued
-    # to their neighbours.
+    # Looks up whole words like models.WordLevel, since no word in the vocabulary starts with the prefix of a subword.
+    # The token-classification pipeline, however, needs such a prefix to recognise tokens as words: without one, it
+    # would merge tokens that touch each other, such as a word and the comma after it.
     prefix = " "
     while any(word.startswith(prefix) for word in vocab):
         prefix += " "
     model = models.WordPiece(
         vocab,
-        unk_token=specials[3],
+        unk_token=special_tokens[3],
         continuing_subword_prefix=prefix,
-        max_input_chars_per_word=max(map(len, vocab)),  # the time it takes to look a word up grows with its square
+        max_input_chars_per_word=max(map(len, vocab)),  # longer words are unknown; lookup is quadratic in length
     )
     backend = Tokenizer(model)
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(word_pattern()), behavior="removed", invert=True)
     return backend
 
 
+# The English list of Moses (nonbreaking_prefix.en): a period after one of these always belongs to the word. Single
+# capital letters are a character class in the pattern; "i.e" and "e.g" fall under the inner-period rule.
+NONBREAKING_PREFIXES = (
+    "Adj Adm Adv Asst Bart Bldg Brig Bros Capt Cmdr Col Comdr Con Corp Cpl DR Dr Drs Ens Gen Gov Hon Hr Hosp "
+    "Insp Lt MM MR MRS MS Maj Messrs Mlle Mme Mr Mrs Ms Msgr Op Ord Pfc Ph Prof Pvt Rep Reps Res Rev Rt Sen "
+    "Sens Sfc Sgt Sr St Supt Surg "  # titles
+    "v vs rev Rs Nos Nr "  # miscellaneous
+    "Jan Feb Mar Apr Jun Jul Aug Sep Oct Nov Dec"  # months ("May" is a word)
+).split()
+NUMERIC_PREFIXES = ["No", "Art", "pp"]  # "No. 5", but "No. Never."
+
+
+def word_pattern() -> str:
+    """Return the regular expression of a word. All unbounded loops are possessive, so matching takes linear time."""
+    # Character classes, without their brackets.
+    sep = r"\s\p{Cc}"  # between words
+    alpha = r"\p{Alpha}"
+    digit = r"\p{Nd}"
+    # Combining marks and the zero-width (non-)joiner stay with the letter before them, the prepended marks of Arabic
+    # and other scripts with the digits after them (Perl's Moses would split these off).
+    glue = r"\p{M}\x{200C}\x{200D}\p{Prepended_Concatenation_Mark}"
+    number_char = rf"\p{{Nd}}{glue}`\-"  # hyphens and backticks are never split off
+    word_char = rf"\p{{Alnum}}{glue}`\-"
+    flag_char = r"\p{Regional_Indicator}"
+
+    # Commas split, except between digits: 1,000. An apostrophe after a digit splits only before "s": 5'b.
+    comma = rf"(?<=[{digit}]),(?=[{digit}])"
+    prime = rf"(?<=[{digit}])'(?!s)(?={alpha})"
+    # Words without a period inside: those without letters, and all.
+    plain_number = rf"[{number_char}]++(?:{comma}[{number_char}]++)*+"
+    plain_word = rf"[{word_char}]++(?:(?:{comma}|{prime})[{word_char}]++)*+"
+
+    # A final period (a single one) belongs to the word if a lower-case word follows: "etc. and", ...
+    before_lower = rf"\.(?=[{sep}]++\p{{Lower}})"
+    # ... if the word is a known prefix, or a numeric prefix before a digit (the look-ahead is only for speed), ...
+    prefixes = NONBREAKING_PREFIXES + NUMERIC_PREFIXES
+    longest, initials = max(map(len, prefixes)), "".join(sorted({prefix[0] for prefix in prefixes}))
+    prefixed = (
+        rf"(?=[A-Z{initials}][A-Za-z]{{0,{longest - 1}}}\.)"
+        rf"(?:(?:[A-Z]|{'|'.join(NONBREAKING_PREFIXES)})\.(?![{word_char}.])"
+        rf"|(?:{'|'.join(NUMERIC_PREFIXES)})\.(?=[{sep}]++[0-9]))"
+    )
+    # ... or if the word contains a period and a letter: "U.S.", "a.1.". "1.2." has no letter, so words of digits
+    # alone are a separate case, which is tried first.
+    number = rf"(?=\.?[{number_char}])(?:{plain_number})?+(?:\.{plain_number})*+(?!{alpha}|{prime}|\.{alpha})"
+    inner_periods = rf"(?:\.{plain_word})++(?:\.(?!\.))?+"
+
+    # English apostrophes start a word between letters and in "1990's": Smith 's, Don 't. Moses overlooks the second
+    # of two around a single letter: rock 'n'roll. All other apostrophes are words of their own.
+    clitic = (
+        rf"(?<=[{alpha}{glue}])'(?={alpha})(?:{alpha}'(?={alpha}))?+"
+        rf"|(?<=[{digit}])'(?=s)"
+    )
+    word = rf"(?:{clitic})?+{plain_word}(?:{inner_periods}|{before_lower})?+|{inner_periods}"
+
+    # A run of periods is one word, and so is any other character, or a flag (two characters).
+    other = rf"\.\.++|{flag_char}{{2}}|[^{sep}]"
+    # Never end inside a grapheme: emoji sequences, skin tones, accented symbols. \Y means "no boundary here"; it is
+    # not used between the halves of flags, where it counts back over all of them (quadratic time).
+    rest_of_grapheme = rf"(?:(?![{sep}]|(?<={flag_char}){flag_char})\Y(?:{flag_char}{{2}}|\O))*+"
+    return rf"(?:{prefixed}|{number}(?:{before_lower})?+|{word}|{other}){rest_of_grapheme}"
+
+
 def as_samples(text, text_pair, is_split_into_words: bool) -> tuple[list[tuple], bool]:
-    """A batch of 1-tuples or of pairs, each text a string or a list of words, and whether a batch was asked for."""
+    """Return samples of one text or a pair, each a string or a list of words, and whether the input was a batch."""
     first = text[0] if isinstance(text, (list, tuple)) and len(text) else None
     batched = isinstance(first, (list, tuple)) if is_split_into_words else isinstance(text, (list, tuple))
     if not batched:
@@ -582,17 +565,17 @@ def as_samples(text, text_pair, is_split_into_words: bool) -> tuple[list[tuple],
     elif isinstance(text_pair, (list, tuple)) and len(text_pair) == len(text):
         samples = list(zip(text, text_pair))
     else:
-        raise ValueError(f"text_pair must be a list of {len(text)} texts as text is, got {text_pair!r:.80}.")
+        raise ValueError(f"text_pair must be a list of {len(text)} texts, like text, got {text_pair!r:.80}.")
     if not is_split_into_words and all(type(sample) is str for sample in samples):
         return [(sample,) for sample in samples], batched
     samples = [as_sample(sample, is_split_into_words) for sample in samples]
     if len({len(sample) for sample in samples}) > 1:
-        raise ValueError("A batch must hold single texts or pairs of texts, got both.")
+        raise ValueError("A batch must contain either single texts or pairs of texts, got both.")
     return samples, batched
 
 
 def as_sample(sample, is_split_into_words: bool) -> tuple:
-    """One or two texts as a tuple, or an error that says what came instead."""
+    """Return a text or a pair of texts as a tuple, or raise an error for anything else."""
     if is_split_into_words:
         pair = isinstance(sample, (list, tuple)) and len(sample) == 2 and isinstance(sample[0], (list, tuple))
         parts = tuple(sample) if pair else (sample,)
@@ -610,7 +593,7 @@ def as_sample(sample, is_split_into_words: bool) -> tuple:
 def encode_samples(
     backend: Tokenizer, samples: list[tuple], add_special_tokens: bool, is_split_into_words: bool
 ) -> list:
-    """The backend's encodings of texts that it does not always take as they are."""
+    """Encode samples with the backend, after replacing what it rejects or drops (see REPLACEMENT)."""
 
     def encode(samples):
         inputs = [sample if len(sample) == 2 else sample[0] for sample in samples]
@@ -619,65 +602,128 @@ def encode_samples(
                 inputs, add_special_tokens=add_special_tokens, is_pretokenized=is_split_into_words
             )
         except BaseException as error:
-            if type(error).__name__ == "PanicException":  # the regular expression's own limit; not an Exception
+            # The limit of the regular expression library. A Rust panic is not an Exception.
+            if type(error).__name__ == "PanicException":
                 raise ValueError("A text must have a space every few million characters, got a longer word.") from None
             raise
 
-    def replaced(part):
-        if isinstance(part, list):
-            return [SURROGATE.sub(REPLACEMENT, word) or REPLACEMENT for word in part]
-        return SURROGATE.sub(REPLACEMENT, part)
+    def replace(text):
+        if isinstance(text, list):
+            return [SURROGATE.sub(REPLACEMENT, word) or REPLACEMENT for word in text]
+        return SURROGATE.sub(REPLACEMENT, text)
 
     if not (is_split_into_words and any("" in words for sample in samples for words in sample)):
         try:
             return encode(samples)
-        except TypeError:  # of lone surrogates
+        except TypeError:  # raised for lone surrogates
             pass
-    return encode([tuple(replaced(part) for part in sample) for sample in samples])
+    return encode([tuple(replace(text) for text in sample) for sample in samples])
 
 
-def set_truncation(backend: Tokenizer, strategy: TruncationStrategy, max_length, stride: int, side: str):
-    if strategy == TruncationStrategy.DO_NOT_TRUNCATE:
-        if backend.truncation is not None:
-            backend.no_truncation()
+def set_truncation(backend: Tokenizer, truncation: dict | None):
+    """Change the backend's truncation settings, unless they are the same; None switches truncation off."""
+    if backend.truncation == truncation:
+        return
+    if truncation is None:
+        backend.no_truncation()
     else:
-        wanted = {"max_length": max_length, "stride": stride, "strategy": strategy.value, "direction": side}
-        if backend.truncation != wanted:
-            backend.enable_truncation(**wanted)
+        backend.enable_truncation(**truncation)
 
 
-def padded_lengths(lengths: np.ndarray, strategy: PaddingStrategy, max_length, multiple: int | None) -> np.ndarray:
-    """The length of each row after padding, (B,)"""
+def word_spans(
+    encodings: list, sample_indices: list[int], samples: list[tuple], is_split_into_words: bool
+) -> tuple[str, np.ndarray, np.ndarray, np.ndarray]:
+    """Return all texts as one string, the start and the end in it of each token's word, and each token's offsets.
+
+    Starts and ends have shape (tokens,), offsets (tokens, 2). Special tokens have empty spans.
+    """
+    num_tokens = sum(map(len, encodings))
+    pairs = chain.from_iterable(chain.from_iterable(encoding.offsets for encoding in encodings))
+    offsets = np.fromiter(pairs, np.int64, 2 * num_tokens).reshape(num_tokens, 2)
+    texts = [text for sample in samples for text in sample]
+    text_index = np.repeat(np.array(sample_indices, dtype=np.int64), [len(encoding) for encoding in encodings])
+    if len(texts) > len(samples):  # pairs
+        sequence_ids = chain.from_iterable(encoding.sequence_ids for encoding in encodings)
+        text_index = 2 * text_index + np.fromiter((index or 0 for index in sequence_ids), np.int64, num_tokens)
+    text_starts = np.cumsum([0, *map(len, texts)], dtype=np.int64)  # in characters or in words
+    if not is_split_into_words:
+        start = text_starts[text_index]
+        return "".join(texts), start + offsets[:, 0], start + offsets[:, 1], offsets
+    words = list(chain.from_iterable(texts))
+    word_ends = np.cumsum([0, *map(len, words)], dtype=np.int64)  # word i is from word_ends[i] to word_ends[i + 1]
+    word_ids = chain.from_iterable(encoding.word_ids for encoding in encodings)
+    word_id = np.fromiter((-1 if index is None else index for index in word_ids), np.int64, num_tokens)
+    word = text_starts[text_index] + word_id
+    is_special = word_id < 0
+    starts, ends = np.where(is_special, 0, word_ends[word]), np.where(is_special, 0, word_ends[word + 1])
+    return "".join(words), starts, ends, offsets
+
+
+def concatenate(encodings: list, name: str) -> np.ndarray:
+    """Return an attribute of the encodings, concatenated: (tokens,)."""
+    values = chain.from_iterable(getattr(encoding, name) for encoding in encodings)
+    return np.fromiter(values, np.int64, sum(map(len, encodings)))
+
+
+def padded_lengths(
+    lengths: np.ndarray, strategy: PaddingStrategy, max_length: int | None, multiple: int | None
+) -> np.ndarray:
+    """Return the length of each row after padding: (B,) -> (B,)"""
     if strategy == PaddingStrategy.DO_NOT_PAD or not len(lengths):
         return lengths
-    to = int(lengths.max()) if strategy == PaddingStrategy.LONGEST else max_length
+    length = int(lengths.max()) if strategy == PaddingStrategy.LONGEST or max_length is None else max_length
     if multiple:
-        to = -(-to // multiple) * multiple
-    return np.maximum(lengths, to)
+        length = -(-length // multiple) * multiple
+    return np.maximum(lengths, length)
 
 
-def pad_rows(outputs: dict, lengths: np.ndarray, padded: np.ndarray, side: str) -> dict:
-    """Flat values (all tokens, ...) as rows: arrays (B, T, ...) where those are equally long, else lists of arrays.
+def pad_rows(
+    outputs: dict[str, tuple[np.ndarray, int]], lengths: np.ndarray, padded_to: np.ndarray, side: str
+) -> dict[str, Any]:
+    """Split the values of all tokens into padded rows: (tokens, ...) -> (B, T, ...)
 
-    Outputs are pairs of values and of what stands at padding.
+    Outputs are pairs of values and the value at padding. Rows of different lengths are returned as a list of arrays.
     """
-    starts = padded.cumsum() - padded + (0 if side == "right" else padded - lengths)  # (B,) of the rows' own tokens
-    tokens = int(lengths.sum())
-    places = np.arange(tokens) + np.repeat(starts - (lengths.cumsum() - lengths), lengths)  # (tokens,)
-    equal = len(set(padded.tolist())) <= 1
+    starts = padded_to.cumsum() - padded_to  # (B,) of each row in the flattened result
+    if side != "right":
+        starts = starts + padded_to - lengths
+    num_tokens = int(lengths.sum())
+    positions = np.arange(num_tokens) + np.repeat(starts - (lengths.cumsum() - lengths), lengths)  # (tokens,)
+    is_rectangular = len(set(padded_to.tolist())) <= 1
     rows = {}
-    for name, (values, fill) in outputs.items():
-        if tokens < padded.sum():
-            flat_rows = np.zeros((padded.sum(), *values.shape[1:]), dtype=np.int64)
-            if fill:
-                flat_rows += fill
-            flat_rows[places] = values
-            values = flat_rows
-        if equal:
-            rows[name] = values.reshape(len(padded), padded.max(initial=0), *values.shape[1:])
+    for name, (values, pad_value) in outputs.items():
+        if num_tokens < padded_to.sum():
+            padded = np.zeros((padded_to.sum(), *values.shape[1:]), dtype=np.int64)
+            if pad_value:
+                padded += pad_value
+            padded[positions] = values
+            values = padded
+        if is_rectangular:
+            rows[name] = values.reshape(len(padded_to), padded_to.max(initial=0), *values.shape[1:])
         else:
-            rows[name] = np.split(values, padded.cumsum()[:-1])
+            rows[name] = np.split(values, padded_to.cumsum()[:-1])
     return rows
+
+
+class PaddedEncodings(list):
+    """The backend's encodings, each padded only when it is accessed, because few ever are."""
+
+    def __init__(self, encodings: list, lengths: list[int], padding: dict):
+        super().__init__(encodings)
+        self.lengths, self.padding = lengths, padding
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return list(self)[index]
+        encoding = super().__getitem__(index)
+        encoding.pad(self.lengths[index], **self.padding)
+        return encoding
+
+    def __iter__(self):
+        return (self[index] for index in range(len(self)))
+
+    def __reduce__(self):
+        return list, (list(self),)
 
 
 ElmoTokenizer.register_for_auto_class("AutoTokenizer")

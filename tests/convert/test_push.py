@@ -206,16 +206,16 @@ def loaded(folder, published):
         try:
             AutoModel.from_pretrained("me/private", trust_remote_code=True, token=False)
         except OSError as error:
-            said["nobody"] = str(error)
-        for repo, options in given["repos"]:
+            results["nobody"] = str(error)
+        for repo, options in args["repos"]:
             auto_class = "AutoModelForTokenClassification" if "tagger" in repo else "AutoModel"
             model, tokenizer = open_checkpoint(repo, auto_class, trust_remote_code=True, **options)
-            np.savez(repo.replace("/", " ") + ".npz", **arrays_of(model, tokenizer, given["texts"]))
+            np.savez(repo.replace("/", " ") + ".npz", **arrays_of(model, tokenizer, args["texts"]))
             card = open(hf_hub_download(repo, "README.md", **options), encoding="utf-8").read()
             with contextlib.redirect_stdout(io.StringIO()) as out:
                 if not options:
                     exec(re.search("```python\\n(.*?)```", card, re.DOTALL)[1], {})
-            said[repo] = [type(model).__name__, type(model).__module__, out.getvalue()]
+            results[repo] = [type(model).__name__, type(model).__module__, out.getvalue()]
     """
     hub, _ = published
     repos = [("me/base", {}), (f"{USER}/tagger", {}), ("me/shards", {}), ("me/converted", {})]

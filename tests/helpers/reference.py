@@ -1,10 +1,10 @@
-"""A naive numpy ELMo, the yardstick of test_modeling.py: one word, one step, one layer at a time, no batch, no padding.
+"""A naive ELMo in numpy, the reference of test_modeling.py: one word, one step and one layer at a time, no padding.
 
-Written from the paper (Peters et al. 2018, https://arxiv.org/abs/1802.05365) and from what bilm-tf computes. Every
-function also takes complex numbers and then compares real parts, so that f(w + 1j * h * d).imag / h is the derivative
-of f along d, exact to the last bits (the complex step).
+Follows the paper (Peters et al. 2018, https://arxiv.org/abs/1802.05365) and bilm-tf. All functions also accept complex
+numbers, whose real parts they compare, so that f(w + 1j * h * d).imag / h is the derivative of f along d, exact up to
+rounding (the complex step).
 
-Shapes: B sentences; T words of one of them; W characters, D numbers each; F filters; H cells; P outputs; L layers.
+Shapes: B sentences; T words in a sentence; W characters of size D in a word; F filters; H cells; P outputs; L layers.
 """
 
 import numpy as np
@@ -23,12 +23,12 @@ def clip(x, bound):
 
 
 def part(weights, prefix):
-    """The weights below a name, without it."""
+    """Return the weights whose names start with a prefix, without the prefix."""
     return {name[len(prefix) :]: value for name, value in weights.items() if name.startswith(prefix)}
 
 
 def linear(weights, x):
-    return weights["weight"] @ x + weights["bias"]  # (out, in), as torch keeps it
+    return weights["weight"] @ x + weights["bias"]  # (out, in), as in torch
 
 
 def character_vector(config, weights, chars):
@@ -40,7 +40,7 @@ def character_vector(config, weights, chars):
         windows = [embedded[start : start + width] for start in range(len(chars) - width + 1)]  # each (width, D)
         scores = np.stack([np.einsum("fdw,wd->f", kernel, window) for window in windows])  # (W - width + 1, f)
         scores = scores + weights[f"convolutions.{index}.bias"]
-        pooled.append(np.take_along_axis(scores, scores.real.argmax(0)[None], 0)[0])  # (f,) the largest of each filter
+        pooled.append(np.take_along_axis(scores, scores.real.argmax(0)[None], 0)[0])  # (f,) the maximum of each filter
     x = {"relu": relu, "tanh": np.tanh}[config.char_activation](np.concatenate(pooled))  # (F,)
     for index in range(config.num_highway_layers):
         g = sigmoid(linear(part(weights, f"highways.{index}.carry."), x))
@@ -49,7 +49,7 @@ def character_vector(config, weights, chars):
 
 
 def word_vector(config, weights, word, chars):
-    """x, the word without context: (P,)"""
+    """Return x, the context-free vector of a word: (P,)"""
     x = []
     if config.inputs in ("words", "words+characters"):
         x.append(weights["word_embedding.weight"][word])
@@ -63,7 +63,7 @@ def word_vector(config, weights, word, chars):
 def lstm(config, weights, x, h, c):
     """x (T, P), h (P,) and c (H,) before the first word -> outputs (T, P), h and c after the last
 
-    i, f, o = sigmoid(W x + R h + b), b with the forget bias in f; j = tanh(W x + R h + b)
+    i, f, o = sigmoid(W x + R h + b), with the forget bias added to b in f; j = tanh(W x + R h + b)
     c = clip(f c + i j); h = clip(V (o tanh(c)))
     """
     outputs = []
@@ -79,7 +79,7 @@ def lstm(config, weights, x, h, c):
 
 
 def normalise(sentences):
-    """One mean and one variance over all words of all sentences, (T, 2P) each."""
+    """Normalise sentences (T, 2P) by one mean and variance over all their words."""
     numbers = np.concatenate([sentence.ravel() for sentence in sentences])
     mean = numbers.sum() / max(numbers.size, 1)
     variance = ((numbers - mean) ** 2).sum() / max(numbers.size, 1)
@@ -103,7 +103,7 @@ def mix(config, weights, layers):
 def elmo(config, weights, sentences, state=None):
     """Sentences of (word id, character ids) -> layers (L + 1, T, 2P) and mix (T, 2P) of each sentence, and the state
 
-    weights bear the names of ElmoModel's state_dict; the state is outputs (L, 2, B, P) and cells (L, 2, B, H).
+    Weights have the names of ElmoModel's state_dict; the state is outputs (L, 2, B, P) and cells (L, 2, B, H).
     """
     cells, size, depth = config.lstm_dim, config.projection_dim or config.lstm_dim, config.num_hidden_layers
     dtype = np.result_type(*weights.values(), *(state or ()))
@@ -117,14 +117,14 @@ def elmo(config, weights, sentences, state=None):
         directions = []
         for d, name in enumerate(("forward", "backward")):
             inputs = x if name == "forward" else x[::-1]
-            read = [inputs]
+            outputs_by_layer = [inputs]
             for layer in range(depth):
                 lstm_weights = part(weights, f"bilm.layers.{layer}.{name}_lstm.")
                 outputs, h, c = lstm(config, lstm_weights, inputs, last_h[layer, d, b], last_c[layer, d, b])
                 last_h[layer, d, b], last_c[layer, d, b] = h, c
                 inputs = outputs + inputs if config.use_skip_connections and layer > 0 else outputs
-                read.append(inputs)
-            read = np.stack(read)  # (L + 1, T, P)
-            directions.append(read if name == "forward" else read[:, ::-1])
+                outputs_by_layer.append(inputs)
+            stacked = np.stack(outputs_by_layer)  # (L + 1, T, P)
+            directions.append(stacked if name == "forward" else stacked[:, ::-1])
         layers.append(np.concatenate(directions, 2))  # (L + 1, T, 2P)
     return layers, mix(config, part(weights, "mix."), layers), (last_h, last_c)
