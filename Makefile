@@ -17,7 +17,7 @@ slow: .venv/installed
 lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 types: .venv/installed
 	$(BIN)/mypy
