@@ -37,6 +37,6 @@ clean:
 	rm -rf .venv build dist *.egg-info demo_output .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 .venv/installed: setup.cfg pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv --upgrade-deps .venv  # the pip of Python 3.10 cannot build seqeval
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
