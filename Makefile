@@ -1,6 +1,8 @@
 # Every target sets up .venv first; all it needs is Python 3.10 or newer: make test PYTHON=python3.12
 PYTHON ?= python3
 BIN = .venv/bin
+# The pip that comes with Python 3.10 cannot build seqeval otherwise.
+export PIP_USE_PEP517 = 1
 
 .PHONY: demo test slow lint types bench build clean
 
@@ -37,6 +39,6 @@ clean:
 	rm -rf .venv build dist *.egg-info demo_output .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 .venv/installed: setup.cfg pyproject.toml constraints.txt
-	$(PYTHON) -m venv --upgrade-deps .venv  # the pip of Python 3.10 cannot build seqeval
+	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
