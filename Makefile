@@ -1,12 +1,15 @@
-# Each target sets up its own virtual environment; nothing has to be there before but Python 3.10 or newer.
+# Every target sets up .venv first; all it needs is Python 3.10 or newer: make test PYTHON=python3.12
 PYTHON ?= python3
 BIN = .venv/bin
+# The pip that comes with Python 3.10 cannot build seqeval otherwise.
+export PIP_USE_PEP517 = 1
 
-.PHONY: demo test slow lint bench clean
+.PHONY: demo test slow lint types bench build clean
 
 demo: .venv/installed
 	$(BIN)/python examples/demo.py
 
+# All tests except those marked slow.
 test: .venv/installed
 	$(BIN)/python -m pytest
 
@@ -16,6 +19,10 @@ slow: .venv/installed
 lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
+
+types: .venv/installed
+	$(BIN)/mypy
 
 bench: .venv/installed
 	$(BIN)/python benchmarks/tokenizer.py
@@ -23,10 +30,15 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/pretraining.py
 	$(BIN)/python benchmarks/convert.py
 
+build: .venv/installed
+	rm -rf build dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+
+clean:
+	rm -rf .venv build dist *.egg-info demo_output .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
 .venv/installed: setup.cfg pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
-
-clean:
-	rm -rf .venv build *.egg-info demo_output
