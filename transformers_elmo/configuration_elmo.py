@@ -24,6 +24,8 @@ AUTO_MAP = {
     "AutoModelForPreTraining": "modeling_elmo.ElmoForPreTraining",
     "AutoModelForTokenClassification": "modeling_elmo.ElmoForTokenClassification",
 }
+# The modules that are copied into every saved checkpoint.
+HUB_FILES = ("configuration_elmo.py", "modeling_elmo.py", "tokenization_elmo.py")
 
 
 def original_filters() -> list[list[int]]:

@@ -17,11 +17,12 @@ from tqdm import tqdm
 from transformers.utils import logging
 
 from ..checkpoints import has_lm_head, load_config, load_model, load_tokenizer
+from ..convert.download import download_release
 from ..convert.export import export_bilm
 from ..convert.job import check_output, convert
 from ..convert.push import check_access, push
-from ..convert.releases import RELEASES, download_release, find_release
-from ..convert.sources import Given
+from ..convert.releases import RELEASES, find_release
+from ..convert.sources import ExtraFiles
 from ..embed import LAYERS
 from ..embed.job import embed, write_npz
 from ..pretrain.corpus import CACHE, Splitting
@@ -317,8 +318,8 @@ def run_convert(arguments: argparse.Namespace) -> int:
         source = download_release(release, Path(huggingface_hub.constants.HF_HOME) / "elmo")
         language, license = language or release.language, license or release.license
         title = f"ELMo {release.name}"
-    given = Given(arguments.options, arguments.vocab, arguments.softmax)
-    convert(source, arguments.output, given, language, license, title)
+    extra_files = ExtraFiles(arguments.options, arguments.vocab, arguments.softmax)
+    convert(source, arguments.output, extra_files, language=language, license=license, title=title)
     if arguments.push_to_hub:
         push_folder(arguments.output, arguments.push_to_hub, arguments)
     return 0
@@ -370,7 +371,7 @@ def push_folder(folder: Path, repo: str, arguments: argparse.Namespace):
     if on_terminal:
         huggingface_hub.utils.enable_progress_bars()  # which quiet() stops too
     try:
-        address = push(folder, repo, arguments.private, arguments.revision, arguments.message)
+        address = push(folder, repo, private=arguments.private, revision=arguments.revision, message=arguments.message)
     except BaseException:
         if on_terminal:
             print(file=sys.stderr)  # the bars have not ended their lines
