@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 import torch
 
-from helpers.tensor_bundles import records_of
+from helpers.tensor_bundles import to_records
 from helpers.tensor_bundles import write as write_bundle
 
 WORDS = "</S> <S> <UNK> the cat sat on it . Yes wörd".split()
@@ -187,7 +187,7 @@ def write_checkpoint(
     write_json(folder / "options.json", options)
     if vocab is not None:
         write_lines(folder / "vocab.txt", vocab)
-    return write_bundle(folder / f"model.ckpt-{step}", *records_of(variables))
+    return write_bundle(folder / f"model.ckpt-{step}", *to_records(variables))
 
 
 def tf_hub_options() -> dict:
@@ -207,7 +207,7 @@ def write_tf_hub(folder: Path, arrays: dict[str, np.ndarray], weights: np.ndarra
     mix = {"aggregation/weights": weights.astype(np.float32), "aggregation/scaling": np.float32(scaling)}
     (folder / "variables").mkdir(parents=True)
     (folder / "saved_model.pb").touch()
-    write_bundle(folder / "variables" / "variables", *records_of({**variables, **states, **mix}))
+    write_bundle(folder / "variables" / "variables", *to_records({**variables, **states, **mix}))
     return folder
 
 
