@@ -147,11 +147,10 @@ def test_reads_what_tensorflow_wrote(tmp_path):
 
 def test_missing_checkpoint(tmp_path):
     prefix = write(tmp_path / "m", *to_records(variables()))
-    with pytest.raises(
-        FileNotFoundError, match=r"there is no .*other\.index; pass a checkpoint\'s path without its suffix$"
-    ):
+    remedy = "pass a checkpoint's path without its suffix"
+    with pytest.raises(FileNotFoundError, match=rf"there is no .*other\.index; {remedy}$"):
         TensorBundle(tmp_path / "other")
-    with pytest.raises(FileNotFoundError, match=rf"there is no .*m\.index\.index; {without_suffix}"):
+    with pytest.raises(FileNotFoundError, match=rf"there is no .*m\.index\.index; {remedy}"):
         TensorBundle(f"{prefix}.index")
     (tmp_path / "first").write_bytes(table({b"": field(1, b"")}))
     with pytest.raises(FileNotFoundError, match="load and save it with TensorFlow if it is of format V1"):

@@ -150,6 +150,13 @@ def write_hdf5(path: Path, arrays: dict[str, np.ndarray]) -> Path:
     return path
 
 
+def read_hdf5(path: Path) -> dict[str, np.ndarray]:
+    found = {}
+    with h5py.File(path) as file:
+        file.visititems(lambda name, item: found.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None)
+    return found
+
+
 def write_bilm(folder: Path, options, arrays: dict[str, np.ndarray], vocab: list[str] | None = None, stem="") -> Path:
     """weights.hdf5, options.json and, where there are, vocab.txt and softmax.hdf5."""
     folder.mkdir(parents=True, exist_ok=True)
