@@ -90,11 +90,11 @@ def test_folder_replaces_an_old_one_only_when_complete(tmp_path):
 
 
 def test_folder_does_not_replace_one_that_appeared_meanwhile(tmp_path):
-    with pytest.raises(FileExistsError, match=r"/x was created by another process in the meantime"):
-        with new_folder(tmp_path / "x") as path:
-            write(path)
-            (tmp_path / "x").mkdir()
-            (tmp_path / "x" / "other").touch()
+    message = "/x was created by another process in the meantime"
+    with pytest.raises(FileExistsError, match=message), new_folder(tmp_path / "x") as path:
+        write(path)
+        (tmp_path / "x").mkdir()
+        (tmp_path / "x" / "other").touch()
     assert os.listdir(tmp_path) == ["x"] and os.listdir(tmp_path / "x") == ["other"]
 
 
@@ -151,9 +151,9 @@ def test_scratch_folder_is_removed(tmp_path):
 @pytest.mark.parametrize("parent", ["nowhere", "file"])
 def test_scratch_folder_in_a_bad_place(tmp_path, parent):
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match=rf"The folder .*{parent} must be writable \(.*\): choose another"):
-        with scratch_folder(tmp_path / parent):
-            pass
+    message = rf"The folder .*{parent} must be writable \(.*\): choose another"
+    with pytest.raises(OSError, match=message), scratch_folder(tmp_path / parent):
+        pass
 
 
 @pytest.mark.parametrize("writer", WRITERS)
@@ -282,7 +282,7 @@ def test_check_new_folder(tmp_path):
     for path in (tmp_path, tmp_path / "link"):
         with pytest.raises(FileExistsError, match=f"must be a new folder; {path} exists"):
             check_new_folder(path)
-    with pytest.raises(FileNotFoundError, match="must be in an existing folder; .*nowhere does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"must be in an existing folder; .*nowhere does not exist"):
         check_new_folder(tmp_path / "nowhere" / "x")
 
 

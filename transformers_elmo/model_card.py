@@ -9,6 +9,7 @@ import copy
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import ModelCardData
 from transformers import PreTrainedModel
@@ -34,7 +35,7 @@ def write_model_card(model: PreTrainedModel, folder: str | Path, name: str | Non
     readme = Path(folder) / "README.md"
     if readme.exists():
         return
-    config = copy.copy(model.config)
+    config: Any = copy.copy(model.config)
     config.architectures = [type(model).__name__]
     card = model_card(config, name or Path(folder).as_posix(), model.num_parameters())
     readme.write_text(card, encoding="utf-8")

@@ -35,7 +35,7 @@ from helpers.damage import (
 )
 from helpers.released import (
     ELMO,
-    GONE,
+    REMOVED,
     read_hdf5,
     save_tensors,
     write_hdf5,
@@ -132,7 +132,7 @@ BAD_BILM = {
     "highways-huge": (with_options(char_cnn_n_highway=10**9), ["source"]),
     "lstm-null": (with_options(lstm=None), [OPTIONS]),
     "lstm-list": (with_options(lstm=[]), [OPTIONS]),
-    "no-lstm-options": (with_options(lstm=GONE), [OPTIONS, "lstm"]),
+    "no-lstm-options": (with_options(lstm=REMOVED), [OPTIONS, "lstm"]),
     "clip-text": (with_options(lstm_cell_clip="3"), [OPTIONS, "cell_clip"]),
     "clip-negative": (with_options(lstm_proj_clip=-1), [OPTIONS, "projection_clip"]),
     "filters-text": (with_options(char_cnn_filters="[[1, 3]]"), [OPTIONS, "filters"]),

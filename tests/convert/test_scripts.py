@@ -1,6 +1,7 @@
-"""The scripts in convert_scripts/, each run once in a process of its own."""
+"""The scripts in convert_scripts/, each run in a process of its own."""
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -63,8 +64,12 @@ def test_push(converted, tmp_path):
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_error_is_one_sentence(tmp_path, name):
-    done = run_script(name, tmp_path / "nowhere", "me/elmo" if "push" in name else tmp_path / "out")
-    assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and "nowhere" in done.stderr
-    assert os.listdir(tmp_path) == []
+def test_error_is_one_sentence(tmp_path, monkeypatch, capsys, name):
+    """In this process, which is faster."""
+    script, output = ROOT / "convert_scripts" / name, "me/elmo" if "push" in name else tmp_path / "out"
+    monkeypatch.setattr(sys, "argv", [str(script), str(tmp_path / "nowhere"), str(output)])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_path(str(script), run_name="__main__")
+    message = caught.value.code
+    assert message.startswith("error: ") and "nowhere" in message and "\n" not in message
+    assert capsys.readouterr().out == "" and os.listdir(tmp_path) == []

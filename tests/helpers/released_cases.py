@@ -17,9 +17,9 @@ from transformers import AutoModel, AutoModelForPreTraining, AutoTokenizer
 from helpers import reference
 from helpers.released import (
     ELMO,
-    GONE,
     MANY_LANGS_CHARACTERS,
     MANY_LANGS_WORDS,
+    REMOVED,
     WORDS,
     allennlp_arrays,
     bilm_arrays,
@@ -328,8 +328,8 @@ def odd_vocabulary(folder) -> Case:
     return replace(case, encode=bilm_encoder(ODD_VOCABULARY), printed=printed)
 
 
-NO_HIGHWAY = {"char_cnn_n_highway": GONE}
-WORD_INPUT = {"char_cnn": GONE, "vocab": WORDS}
+NO_HIGHWAY = {"char_cnn_n_highway": REMOVED}
+WORD_INPUT = {"char_cnn": REMOVED, "vocab": WORDS}
 SOFTMAX_NOTE = ("The softmax has no vocab.txt",)
 CASES = {
     "bilm": bilm,
@@ -352,8 +352,8 @@ CASES = {
     "bilm-one-layer": lambda folder: bilm(folder, lstm_n_layers=1),
     "bilm-one-layer-unnumbered": lambda folder: bilm(folder, lstm_n_layers=1, rename=without_layers),
     "bilm-three-layers": lambda folder: bilm(folder, lstm_n_layers=3),
-    "bilm-no-skip-connections": lambda folder: bilm(folder, lstm_use_skip_connections=GONE),
-    "bilm-no-clips": lambda folder: bilm(folder, lstm_cell_clip=None, lstm_proj_clip=GONE),
+    "bilm-no-skip-connections": lambda folder: bilm(folder, lstm_use_skip_connections=REMOVED),
+    "bilm-no-clips": lambda folder: bilm(folder, lstm_cell_clip=None, lstm_proj_clip=REMOVED),
     "bilm-tanh": lambda folder: bilm(folder, char_cnn_activation="tanh"),
     "bilm-narrow-words": lambda folder: bilm(folder, char_cnn_max_characters_per_token=9),
     "bilm-odd-words": odd_vocabulary,

@@ -96,7 +96,7 @@ def open_locked(path: Path) -> BinaryIO:
 
 
 def lock(file: BinaryIO) -> None:
-    if os.name == "nt":
+    if sys.platform == "win32":
         import msvcrt
 
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)

@@ -5,6 +5,7 @@
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -30,7 +31,9 @@ def export_bilm(model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer, output: Pa
         (staging / "options.json").write_text(json.dumps(bilm_options(model.config), indent=2) + "\n", encoding="utf-8")
         if has_words:
             tokenizer.save_vocabulary(str(staging))
-        written, rounding, images = set(), 0.0, {}
+        written: set[str] = set()
+        images: dict[Path, io.BytesIO] = {}
+        rounding = 0.0
         for name in weights:
             found = BILM.to_original(name)
             if found is None or found[0] in written:  # the format has no mix and no classifier
@@ -82,7 +85,7 @@ def fold_forget_bias(bias: torch.Tensor, forget_bias: float) -> tuple[list[torch
 
 def bilm_options(config: ElmoConfig) -> dict:
     """Return the options that bilm-tf, AllenNLP and `ElmoConfig.from_bilm_options` read."""
-    options = {
+    options: dict[str, Any] = {
         "bidirectional": True,
         "dropout": config.dropout,
         "lstm": {

@@ -134,7 +134,9 @@ def match_weights(source: Source, model: ElmoPreTrainedModel) -> dict[str, tuple
     Every array must have parameters, every parameter an array (except for the mix), and all shapes must agree.
     """
     shapes = {name.removeprefix("elmo."): tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    matches, originals, unmatched = {}, {}, []
+    matches: dict[str, tuple[tuple[str, ...], Conversion]] = {}
+    originals: dict[str, str] = {}  # by parameter
+    unmatched = []
     for original, stored in source.arrays.items():
         match = source.name_table.to_hf(original)
         if match is None or not set(match[0]) <= shapes.keys():

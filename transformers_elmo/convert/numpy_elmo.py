@@ -26,7 +26,7 @@ def relu(x):
     return np.maximum(x, 0)
 
 
-ACTIVATIONS = {"relu": relu, "tanh": np.tanh}
+ACTIVATIONS: dict[str, Callable] = {"relu": relu, "tanh": np.tanh}
 
 
 def clip(x, bound):

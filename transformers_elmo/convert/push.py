@@ -65,11 +65,13 @@ def push(
         if revision is not None:
             api.create_branch(repo, branch=revision, exist_ok=True)
         info = api.model_info(repo, revision=revision)
-        operations = [CommitOperationAdd("README.md", rename_usage(card, repo).encode())]
+        operations: list[CommitOperationAdd | CommitOperationDelete] = [
+            CommitOperationAdd("README.md", rename_usage(card, repo).encode())
+        ]
         operations += [CommitOperationAdd(p.relative_to(folder).as_posix(), p) for p in files if p != readme]
         # Weights of an earlier push with other shards could be loaded instead of these.
         pushed = {operation.path_in_repo for operation in operations}
-        old = {file.rfilename for file in info.siblings if WEIGHT_FILE.fullmatch(file.rfilename)}
+        old = {file.rfilename for file in info.siblings or [] if WEIGHT_FILE.fullmatch(file.rfilename)}
         operations += [CommitOperationDelete(name) for name in sorted(old - pushed)]
         message = message or "Upload ELMo checkpoint"
         return api.create_commit(repo, operations, commit_message=message, revision=revision).commit_url

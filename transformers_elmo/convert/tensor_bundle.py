@@ -153,11 +153,11 @@ def read_block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, by
     end = len(block) - 4 * little(block[-4:]) - 4
     if end < 0:
         raise ValueError(f"the block at byte {offset} is too short; it is damaged")
-    block, key = Cursor(block[:end]), b""
-    while block:
-        shared, rest, length = block.varint(), block.varint(), block.varint()
-        key = Cursor(key).take(shared) + block.take(rest)
-        yield key, block.take(length)
+    entries, key = Cursor(block[:end]), b""
+    while entries:
+        shared, rest, length = entries.varint(), entries.varint(), entries.varint()
+        key = Cursor(key).take(shared) + entries.take(rest)
+        yield key, entries.take(length)
 
 
 def read_table(table: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -182,7 +182,7 @@ def read_message(data: bytes, known: dict[int, type]) -> dict[int, list]:
     message, found = Cursor(data), defaultdict(list)
     while message:
         field, kind = divmod(message.varint(), 8)
-        value = None
+        value: int | bytes | None = None
         if kind == 0:
             value = message.varint()
         elif kind == 2:
@@ -218,7 +218,15 @@ class Entry:
         shape = tuple(last_of(read_message(dim, {1: int})[1]) for dim in dims)
         if any(size >= 1 << 63 for size in shape):
             raise ValueError(f"a tensor has a dimension of unknown size, {shape}")
-        return cls(last_of(found[1]), shape, *(last_of(found[field]) for field in (3, 4, 5, 6)), bool(found[7]))
+        return cls(
+            dtype=last_of(found[1]),
+            shape=shape,
+            shard=last_of(found[3]),
+            offset=last_of(found[4]),
+            size=last_of(found[5]),
+            checksum=last_of(found[6]),
+            sliced=bool(found[7]),
+        )
 
 
 class TensorBundle(Mapping[str, np.ndarray]):

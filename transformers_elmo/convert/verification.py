@@ -111,8 +111,10 @@ def run_source(source: Source, sentences: list[list[str]]) -> Activations:
     layers = source.compute_layers([[tokenizer.bos_token, *sentence, tokenizer.eos_token] for sentence in sentences])
     weights, gamma = source.read_parameter("mix.weights"), source.read_parameter("mix.gamma")
     weights = np.zeros(len(layers[0])) if weights is None else weights
-    gamma = 1.0 if gamma is None else gamma.item()
-    mixes = [numpy_elmo.mix(sentence, weights, gamma, source.mix_layer_norm) for sentence in layers]
+    mixes = [
+        numpy_elmo.mix(sentence, weights, 1.0 if gamma is None else gamma.item(), source.mix_layer_norm)
+        for sentence in layers
+    ]
     weight, bias = source.read_parameter("lm_head.weight"), source.read_parameter("lm_head.bias")
     next_words = None
     if weight is not None and bias is not None:

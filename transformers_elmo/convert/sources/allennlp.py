@@ -20,7 +20,8 @@ CHARACTER_EMBEDDING = "_elmo_lstm._token_embedder._char_embedding_weights"  # in
 def open_allennlp(folder: Path, extra_files: ExtraFiles) -> Source:
     """Open the ELMo in the folder of an unpacked model.tar.gz."""
     extra_files.reject("vocab", "softmax", format="an AllenNLP model")
-    path, notes = folder / "weights.th", []
+    path = folder / "weights.th"
+    notes: list[str] = []
     arrays = elmo_arrays(pickled_arrays(path), path, notes)
     settings = elmo_settings(read_json(folder / "config.json")) if (folder / "config.json").is_file() else {}
     options, options_file = find_options(folder, extra_files, settings, arrays)

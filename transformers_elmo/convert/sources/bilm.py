@@ -97,7 +97,7 @@ def hdf5_groups(path: Path) -> list[str]:
 
 
 def hdf5_arrays(path: Path) -> dict[str, StoredArray]:
-    arrays = {}
+    arrays: dict[str, StoredArray] = {}
 
     def load(name):
         with import_h5py(f"Reading {path}").File(path) as file:
@@ -105,7 +105,7 @@ def hdf5_arrays(path: Path) -> dict[str, StoredArray]:
 
     def collect(name, item):
         if hasattr(item, "shape"):  # a dataset, not a group
-            arrays[name] = StoredArray(file=path, name=name, shape=item.shape or (), load=lambda: load(name))
+            arrays[name] = StoredArray(path, name, item.shape or (), load=lambda: load(name))
 
     with open_hdf5(path) as file:
         file.visititems(collect)

@@ -4,6 +4,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 
@@ -17,7 +18,7 @@ from .pickles import pickled_arrays
 
 # The options file named by the config.json of all published models, and its contents: some models come without it.
 PUBLISHED_OPTIONS_FILE = "cnn_50_100_512_4096_sample.json"
-PUBLISHED_OPTIONS = {
+PUBLISHED_OPTIONS: dict[str, Any] = {
     "encoder": {"name": "elmo", "projection_dim": 512, "cell_clip": 3, "proj_clip": 3, "dim": 4096, "n_layers": 2},
     "token_embedder": {
         "name": "cnn",
@@ -35,7 +36,8 @@ PUBLISHED_OPTIONS = {
 def open_many_langs(folder: Path, extra_files: ExtraFiles) -> Source:
     extra_files.reject("options", "vocab", "softmax", format="ELMoForManyLangs")
     options, options_file = find_options(folder)
-    embedder, encoder, notes = options["token_embedder"], options["encoder"], []
+    embedder, encoder = options["token_embedder"], options["encoder"]
+    notes: list[str] = []
     arrays = pickled_arrays(folder / "token_embedder.pkl") | pickled_arrays(folder / "encoder.pkl")
     words, num_words = read_entries("word", folder, arrays, embedder)
     characters, num_characters = read_entries("char", folder, arrays, embedder)
@@ -117,8 +119,9 @@ def find_options(folder: Path) -> tuple[dict, Path]:
         raise FileNotFoundError(f"{folder} must contain {name}, the config_path of config.json; it does not.")
     options, path = (read_json(found[0]), found[0]) if found else (PUBLISHED_OPTIONS, folder / "config.json")
     for part in ("token_embedder", "encoder"):
-        group, published = options.get(part), PUBLISHED_OPTIONS[part]
-        missing = [key for key in published if key not in group] if isinstance(group, dict) else list(published)
+        published, group = PUBLISHED_OPTIONS[part], options.get(part)
+        group = group if isinstance(group, dict) else {}
+        missing = [key for key in published if key not in group]
         if missing:
             raise ValueError(f"{path}: {part} must have {', '.join(published)}; it lacks {', '.join(missing)}.")
         if group["name"] != published["name"]:

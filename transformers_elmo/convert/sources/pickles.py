@@ -34,12 +34,8 @@ def pickled_arrays(path: Path) -> dict[str, StoredArray]:
         isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in state.items()
     ):
         raise ValueError(f"{path} must contain a state dict, tensors by name; it contains a {type(state).__name__}.")
-    return {
-        name: StoredArray(
-            file=path,
-            name=name,
-            shape=tuple(tensor.shape),
-            load=lambda tensor=tensor: tensor.detach().float().numpy(),
-        )
-        for name, tensor in state.items()
-    }
+    return {name: stored_tensor(path, name, tensor) for name, tensor in state.items()}
+
+
+def stored_tensor(path: Path, name: str, tensor: torch.Tensor) -> StoredArray:
+    return StoredArray(path, name, tuple(tensor.shape), load=lambda: tensor.detach().float().numpy())

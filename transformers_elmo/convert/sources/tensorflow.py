@@ -3,6 +3,7 @@
 """TensorFlow checkpoints of bilm-tf's training, and Google's TensorFlow Hub module."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 from ...files import read_json
@@ -85,7 +86,7 @@ def checkpoint_arrays(prefix: Path) -> dict[str, StoredArray]:
     """Return the variables of a checkpoint, without the optimizer's."""
     bundle = TensorBundle(prefix)
     return {
-        name: StoredArray(file=prefix, name=name, shape=bundle.shape(name), load=lambda name=name: bundle[name])
+        name: StoredArray(prefix, name, bundle.shape(name), load=partial(bundle.__getitem__, name))
         for name in bundle
         if not TRAINING_VARIABLE.fullmatch(name)
     }
