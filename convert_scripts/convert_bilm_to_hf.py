@@ -11,6 +11,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from transformers.utils import logging
+
 from transformers_elmo.convert.job import convert
 from transformers_elmo.convert.sources import ExtraFiles
 
@@ -25,6 +27,7 @@ def main():
     parser.add_argument("--language", help="for the model card, e.g. en")
     parser.add_argument("--license", help="for the model card, e.g. apache-2.0")
     arguments = parser.parse_args()
+    logging.disable_progress_bar()
     extra_files = ExtraFiles(options=arguments.options, vocab=arguments.vocab, softmax=arguments.softmax)
     try:
         convert(arguments.source, arguments.output, extra_files, language=arguments.language, license=arguments.license)

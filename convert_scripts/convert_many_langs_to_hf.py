@@ -11,6 +11,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from transformers.utils import logging
+
 from transformers_elmo.convert.job import convert
 
 
@@ -20,6 +22,7 @@ def main():
     parser.add_argument("output", type=Path, help="folder to create")
     parser.add_argument("--language", help="for the model card, e.g. en")
     arguments = parser.parse_args()
+    logging.disable_progress_bar()
     try:
         convert(arguments.source, arguments.output, language=arguments.language, license="mit")
     except (OSError, ValueError, RuntimeError) as error:

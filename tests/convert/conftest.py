@@ -13,9 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from helpers.conversion import elmo
-from helpers.released import (
-    WORDS,
-)
+from helpers.released import WORDS
 from helpers.released_cases import WORD_INPUT, allennlp, bilm, checkpoint, many_langs, tf_hub
 from transformers_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
 from transformers_elmo.command import main

@@ -9,9 +9,7 @@ import pytest
 
 from helpers.conversion import assert_error
 from helpers.damage import OPTIONS, truncate
-from helpers.released import (
-    write_zip,
-)
+from helpers.released import write_zip
 from helpers.released_cases import identity
 
 
@@ -38,6 +36,7 @@ def in_tar(add):
 
 
 def member(name, **fields):
+    """Return the header of a tar member."""
     info = tarfile.TarInfo(name)
     for field, value in fields.items():
         setattr(info, field, value)
@@ -58,12 +57,12 @@ def add_all(archive, folder):
 
 
 BAD_ARCHIVES = {
-    "zip-climbing": (in_zip(lambda files: {**files, "../evil": b""}), ["source.zip", "../evil"]),
-    "zip-climbing-in-windows": (in_zip(lambda files: {**files, "..\\evil": b""}), ["source.zip", "evil"]),
+    "zip-parent-folder": (in_zip(lambda files: {**files, "../evil": b""}), ["source.zip", "../evil"]),
+    "zip-parent-folder-in-windows": (in_zip(lambda files: {**files, "..\\evil": b""}), ["source.zip", "evil"]),
     "zip-absolute": (in_zip(lambda files: {**files, "/tmp/evil": b""}), ["source.zip", "/tmp/evil"]),
     "zip-drive": (in_zip(lambda files: {**files, "C:/evil": b""}), ["source.zip", "C:/evil"]),
     "zip-empty": (in_zip(lambda files: {}), ["source.zip", "empty"]),
-    "zip-of-other-things": (
+    "zip-without-elmo": (
         in_zip(lambda files: {"photo.jpg": b"", "b/c": b"", "d/e": b""}),
         ["source.zip", "photo.jpg"],
     ),
@@ -72,9 +71,9 @@ BAD_ARCHIVES = {
         ["source.zip/weights.hdf5", OPTIONS],
     ),
     "zip-file-and-folder": (in_zip(lambda files: {"a": b"", "a/b": b""}), ["source.zip", "a"]),
-    "zip-cut-off": (truncate_archive(in_zip(identity), 0.7), ["source.zip", "truncated"]),
-    "zip-in-two-models": (in_zip(lambda files: {"a/x": b"", "b/x": b""}), ["source.zip", "a, b"]),
-    "tar-climbing": (
+    "zip-truncated": (truncate_archive(in_zip(identity), 0.7), ["source.zip", "truncated"]),
+    "zip-with-two-folders": (in_zip(lambda files: {"a/x": b"", "b/x": b""}), ["source.zip", "a, b"]),
+    "tar-parent-folder": (
         in_tar(lambda archive, folder: archive.addfile(member("../evil"))),
         ["model.tar.gz", "../evil"],
     ),
@@ -97,8 +96,8 @@ BAD_ARCHIVES = {
         ["model.tar.gz"],
     ),
     "tar-empty": (in_tar(lambda archive, folder: None), ["model.tar.gz", "empty"]),
-    "tar-cut-off": (truncate_archive(in_tar(add_all), 0.7), ["model.tar.gz", "truncated"]),
-    "tar-with-hardly-anything": (truncate_archive(in_tar(add_all), 0.01), ["model.tar.gz"]),
+    "tar-truncated": (truncate_archive(in_tar(add_all), 0.7), ["model.tar.gz", "truncated"]),
+    "tar-truncated-in-the-header": (truncate_archive(in_tar(add_all), 0.01), ["model.tar.gz"]),
 }
 
 
@@ -108,6 +107,6 @@ def test_bad_archives(convert_damaged, tmp_path, damage, parts):
     assert not list(tmp_path.rglob("evil")) and not os.path.exists("/tmp/evil")
 
 
-def test_archives_that_do_not_fit(convert_damaged, monkeypatch):
+def test_archive_that_does_not_fit(convert_damaged, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     assert_error(convert_damaged("bilm", in_zip(identity)), "source.zip", "1,000 are free")

@@ -33,14 +33,7 @@ from helpers.damage import (
     with_many_langs_options,
     with_options,
 )
-from helpers.released import (
-    ELMO,
-    REMOVED,
-    read_hdf5,
-    save_tensors,
-    write_hdf5,
-    write_json,
-)
+from helpers.released import ELMO, REMOVED, read_hdf5, save_tensors, write_hdf5, write_json
 
 
 @dataclass(frozen=True)
@@ -55,11 +48,11 @@ class Evil:
 
 LAYER = "RNN_1/RNN/MultiRNNCell/Cell1/LSTMCell/"
 BAD_BILM = {
-    "cut-off": (truncate(WEIGHTS), [WEIGHTS, "truncated"]),
-    "half-a-header": (truncate(WEIGHTS, 0.001), [WEIGHTS, "truncated"]),
+    "truncated": (truncate(WEIGHTS), [WEIGHTS, "truncated"]),
+    "truncated-in-the-header": (truncate(WEIGHTS, 0.001), [WEIGHTS, "truncated"]),
     "text": (replace_file(WEIGHTS, b"<html>404</html>"), [WEIGHTS, "HDF5"]),
     "empty": (replace_file(WEIGHTS, b""), [WEIGHTS, "HDF5"]),
-    "softmax-cut-off": (truncate("softmax.hdf5"), ["softmax.hdf5", "truncated"]),
+    "softmax-truncated": (truncate("softmax.hdf5"), ["softmax.hdf5", "truncated"]),
     "no-lstm": (all_of(change_dataset("RNN_0", absent), change_dataset("RNN_1", absent)), ["source", WEIGHTS]),
     "no-lstm-in-the-file": (
         all_of(change_dataset("RNN_0", absent), change_dataset("RNN_1", absent), path_of(WEIGHTS)),
@@ -79,7 +72,7 @@ BAD_BILM = {
     ),
     "no-characters": (change_dataset("char_embed", lambda a: a[:0]), [WEIGHTS, "char_embed"]),
     "few-characters": (change_dataset("char_embed", lambda a: a[:200]), [WEIGHTS, "char_embed"]),
-    "nothing-in-it": (change_dataset("char_embed", lambda _: h5py.Empty("f4")), [WEIGHTS, "char_embed"]),
+    "empty-dataset": (change_dataset("char_embed", lambda _: h5py.Empty("f4")), [WEIGHTS, "char_embed"]),
     "nan": (change_dataset("CNN/W_cnn_0", set_first(np.nan)), [WEIGHTS, "CNN/W_cnn_0", "1 of 12"]),
     "infinite": (change_dataset(LAYER + "B", set_first(-np.inf)), [WEIGHTS, LAYER + "B", "1 of 28"]),
     "too-large": (
@@ -88,7 +81,7 @@ BAD_BILM = {
     ),
     "strings": (change_dataset("CNN/b_cnn_0", lambda _: [b"a", b"b", b"c"]), [WEIGHTS, "CNN/b_cnn_0", "numbers"]),
     "complex": (change_dataset("CNN/b_cnn_0", lambda a: a + 1j), [WEIGHTS, "CNN/b_cnn_0", "numbers"]),
-    "truth-values": (change_dataset("CNN/b_cnn_0", lambda a: a > 0), [WEIGHTS, "CNN/b_cnn_0", "numbers"]),
+    "booleans": (change_dataset("CNN/b_cnn_0", lambda a: a > 0), [WEIGHTS, "CNN/b_cnn_0", "numbers"]),
     "no-options": (remove_file(OPTIONS), [WEIGHTS, OPTIONS, "--options"]),
     "two-options": (rename_file(OPTIONS, "a_options.json", "b_options.json"), ["a_options.json, b_options.json"]),
     "two-vocabularies": (
@@ -97,8 +90,8 @@ BAD_BILM = {
     ),
     "two-weights": (rename_file(WEIGHTS, "a.hdf5", "b.hdf5"), ["source", "a.hdf5 and b.hdf5"]),
     "two-softmaxes": (rename_file("softmax.hdf5", "a.hdf5", "b.hdf5"), ["source", "a.hdf5, b.hdf5", "--softmax"]),
-    "options-no-json": (replace_file(OPTIONS, b"{"), [OPTIONS, "JSON"]),
-    "options-no-text": (replace_file(OPTIONS, b"\xff\xfe{}"), [OPTIONS, "JSON"]),
+    "options-not-json": (replace_file(OPTIONS, b"{"), [OPTIONS, "JSON"]),
+    "options-not-text": (replace_file(OPTIONS, b"\xff\xfe{}"), [OPTIONS, "JSON"]),
     "options-empty": (replace_file(OPTIONS, b""), [OPTIONS, "JSON"]),
     "options-list": (replace_file(OPTIONS, b"[1]"), [OPTIONS, "list"]),
     "options-nested": (replace_file(OPTIONS, b"[" * 100_000), [OPTIONS, "JSON"]),
@@ -127,7 +120,7 @@ BAD_BILM = {
     "dim-fraction": (with_options(lstm_dim=7.5), [OPTIONS, "7.5"]),
     "dim-zero": (with_options(lstm_dim=0, lstm_projection_dim=0), [OPTIONS, "lstm_dim", "0"]),
     "dim-huge": (with_options(lstm_dim=2**40), ["source"]),
-    "dim-beyond-measure": (with_options(lstm_dim=10**30), ["source"]),
+    "dim-overflow": (with_options(lstm_dim=10**30), ["source"]),
     "layers-huge": (with_options(lstm_n_layers=10**9), ["source"]),
     "highways-huge": (with_options(char_cnn_n_highway=10**9), ["source"]),
     "lstm-null": (with_options(lstm=None), [OPTIONS]),
@@ -146,28 +139,28 @@ BAD_BILM = {
     "activation": (with_options(char_cnn_activation="selu"), [OPTIONS, "char_activation", "selu"]),
     "narrow": (with_options(char_cnn_max_characters_per_token=2), [OPTIONS, "max_characters_per_token", "2"]),
     "wide": (with_options(char_cnn_max_characters_per_token=2**40), ["source"]),
-    "wide-beyond-measure": (with_options(char_cnn_max_characters_per_token=10**30), ["source"]),
+    "wide-overflow": (with_options(char_cnn_max_characters_per_token=10**30), ["source"]),
     "words-text": (with_options(n_tokens_vocab="11"), [OPTIONS, "n_tokens_vocab", "'11'"]),
-    "one-direction-said": (with_options(bidirectional=False), [OPTIONS, "bidirectional"]),
-    "given-options": (with_flag("--options", "none.json"), ["--options", "none.json"]),
-    "given-vocabulary": (with_flag("--vocab", "none.txt"), ["--vocab", "none.txt"]),
-    "given-softmax": (with_flag("--softmax", "none.hdf5"), ["--softmax", "none.hdf5"]),
-    "given-softmax-without": (with_flag("--softmax", WEIGHTS), [WEIGHTS, "softmax/W"]),
-    "given-folder": (lambda folder: [folder, "--vocab", folder], ["--vocab", "source"]),
+    "one-direction-in-options": (with_options(bidirectional=False), [OPTIONS, "bidirectional"]),
+    "extra-options": (with_flag("--options", "none.json"), ["--options", "none.json"]),
+    "extra-vocabulary": (with_flag("--vocab", "none.txt"), ["--vocab", "none.txt"]),
+    "extra-softmax": (with_flag("--softmax", "none.hdf5"), ["--softmax", "none.hdf5"]),
+    "extra-softmax-without-one": (with_flag("--softmax", WEIGHTS), [WEIGHTS, "softmax/W"]),
+    "extra-file-is-a-folder": (lambda folder: [folder, "--vocab", folder], ["--vocab", "source"]),
 }
 BAD_WORDS = {
     "no-vocabulary": (remove_file("vocab.txt"), [WEIGHTS, "vocab.txt", "--vocab"]),
-    "characters-said": (with_options(), [WEIGHTS, "embedding"]),
+    "options-of-a-character-model": (with_options(), [WEIGHTS, "embedding"]),
     "scalar-words": (change_dataset("embedding", lambda _: np.float32(1)), [WEIGHTS, "embedding"]),
 }
 INDEX, SHARD = "model.ckpt-7.index", "model.ckpt-7.data-00000-of-00002"
 BAD_CHECKPOINT = {
     "no-shard": (remove_file(SHARD), [SHARD, "missing"]),
-    "shard-cut-off": (truncate(SHARD), [SHARD, "lm/"]),
-    "index-cut-off": (truncate(INDEX), [INDEX]),
+    "shard-truncated": (truncate(SHARD), [SHARD, "lm/"]),
+    "index-truncated": (truncate(INDEX), [INDEX]),
     "no-options": (remove_file(OPTIONS), ["model.ckpt-7", OPTIONS, "--options"]),
     "dim": (with_options(lstm_dim=8), ["model.ckpt-7", "lm/RNN_0", "28"]),
-    "prefix-of-nothing": (path_of("model.ckpt-8"), ["model.ckpt-8", "exist"]),
+    "prefix-does-not-exist": (path_of("model.ckpt-8"), ["model.ckpt-8", "exist"]),
     "damaged": (
         lambda folder: replace_file(SHARD, bytes((folder / SHARD).stat().st_size))(folder),
         [SHARD, "checksum"],
@@ -177,9 +170,9 @@ BAD_TF_HUB = {
     "no-variables": (remove_file("variables/variables.index"), ["variables.index"]),
     "no-shard": (remove_file("variables/variables.data-00000-of-00002"), ["variables.data-00000-of-00002"]),
 }
-RECURRENT = "backward_layer_1.state_linearity.bias"
+STATE_BIAS = "backward_layer_1.state_linearity.bias"
 BAD_MANY_LANGS = {
-    "cut-off": (truncate(ENCODER), [ENCODER, "truncated"]),
+    "truncated": (truncate(ENCODER), [ENCODER, "truncated"]),
     "empty": (replace_file(ENCODER, b""), [ENCODER, "truncated"]),
     "text": (replace_file(EMBEDDER, b"hello"), [EMBEDDER, "torch"]),
     "list": (lambda folder: torch.save([torch.zeros(2)], folder / ENCODER), [ENCODER, "list"]),
@@ -187,16 +180,16 @@ BAD_MANY_LANGS = {
     "numbered": (lambda folder: torch.save({1: torch.zeros(2)}, folder / ENCODER), [ENCODER]),
     "no-encoder": (remove_file(ENCODER), [ENCODER, "missing"]),
     "no-embedder": (remove_file(EMBEDDER), [EMBEDDER, "missing"]),
-    "missing": (change_tensor(ENCODER, RECURRENT, absent), [ENCODER, RECURRENT]),
+    "missing": (change_tensor(ENCODER, STATE_BIAS, absent), [ENCODER, STATE_BIAS]),
     "extra": (change_tensor(ENCODER, "extra", lambda _: torch.zeros(2)), [ENCODER, "extra"]),
-    "shape": (change_tensor(ENCODER, RECURRENT, lambda t: t[:20]), [ENCODER, RECURRENT, "(28,)", "(20,)"]),
-    "nan": (change_tensor(ENCODER, RECURRENT, lambda t: t / 0 * 0), [ENCODER, RECURRENT, "28 of 28"]),
+    "shape": (change_tensor(ENCODER, STATE_BIAS, lambda t: t[:20]), [ENCODER, STATE_BIAS, "(28,)", "(20,)"]),
+    "nan": (change_tensor(ENCODER, STATE_BIAS, lambda t: t / 0 * 0), [ENCODER, STATE_BIAS, "28 of 28"]),
     "no-config": (remove_file("config.json"), ["config.json"]),
-    "config-no-json": (replace_file("config.json", b"{"), ["config.json", "JSON"]),
+    "config-not-json": (replace_file("config.json", b"{"), ["config.json", "JSON"]),
     "config-without-a-path": (replace_file("config.json", b"{}"), ["config.json", "config_path"]),
-    "no-second-json": (remove_file(MANY_LANGS_OPTIONS), [MANY_LANGS_OPTIONS, "config_path"]),
-    "second-json-empty": (replace_file(MANY_LANGS_OPTIONS, b"{}"), [MANY_LANGS_OPTIONS, "token_embedder"]),
-    "second-json-list": (replace_file(MANY_LANGS_OPTIONS, b"[]"), [MANY_LANGS_OPTIONS, "list"]),
+    "no-options": (remove_file(MANY_LANGS_OPTIONS), [MANY_LANGS_OPTIONS, "config_path"]),
+    "options-empty": (replace_file(MANY_LANGS_OPTIONS, b"{}"), [MANY_LANGS_OPTIONS, "token_embedder"]),
+    "options-list": (replace_file(MANY_LANGS_OPTIONS, b"[]"), [MANY_LANGS_OPTIONS, "list"]),
     "encoder-name": (with_many_langs_options(encoder_name="lstm"), [MANY_LANGS_OPTIONS, "encoder", "lstm"]),
     "embedder-name": (
         with_many_langs_options(token_embedder_name="lstm"),
@@ -215,14 +208,14 @@ BAD_MANY_LANGS = {
     "words-with-three-fields": (change_lines("word.dic", lambda found: [*found, "a\tb\t9"]), ["word.dic", "a\\tb\\t9"]),
     "words-in-latin-1": (replace_file("word.dic", b"w\xf6rd\t0\n"), ["word.dic", "UTF-8"]),
     "words-empty": (replace_file("word.dic", b""), ["word.dic", "<oov>"]),
-    "words-with-one-number": (change_lines("word.dic", lambda found: [*found, "dog\t5"]), ["word.dic"]),
+    "words-with-the-same-number": (change_lines("word.dic", lambda found: [*found, "dog\t5"]), ["word.dic"]),
     "words-without-oov": (change_lines("word.dic", lambda found: found[1:]), ["word.dic", "<oov>"]),
     "characters-without-oov": (change_lines("char.dic", lambda found: found[1:]), ["char.dic", "<oov>"]),
     "characters-without-marks": (change_lines("char.dic", lambda found: found[:3] + found[5:]), ["char.dic", "<bow>"]),
 }
 CHARACTER_TABLE = ELMO + "_elmo_lstm._token_embedder._char_embedding_weights"
 BAD_ALLENNLP = {
-    "cut-off": (truncate("weights.th"), ["weights.th", "truncated"]),
+    "truncated": (truncate("weights.th"), ["weights.th", "truncated"]),
     "no-elmo": (change_tensor("weights.th", CHARACTER_TABLE, absent), ["weights.th", "_char_embedding_weights"]),
     "no-characters": (
         change_tensor("weights.th", CHARACTER_TABLE, lambda t: t[:0]),
@@ -237,10 +230,10 @@ BAD_ALLENNLP = {
         ["weights.th", "_char_embedding_weights"],
     ),
     "no-options": (remove_file("fta/model.elmo.options_file"), ["/nowhere/options.json", "--options"]),
-    "options-no-json": (replace_file("fta/model.elmo.options_file", b"{"), ["model.elmo.options_file", "JSON"]),
+    "options-not-json": (replace_file("fta/model.elmo.options_file", b"{"), ["model.elmo.options_file", "JSON"]),
     "options-empty": (replace_file("fta/model.elmo.options_file", b"{}"), ["model.elmo.options_file", "char_cnn"]),
-    "config-no-json": (replace_file("config.json", b"{"), ["config.json", "JSON"]),
-    "given-options": (with_flag("--options", "none.json"), ["none.json"]),
+    "config-not-json": (replace_file("config.json", b"{"), ["config.json", "JSON"]),
+    "extra-options": (with_flag("--options", "none.json"), ["none.json"]),
     "mix-missing": (
         change_tensor("weights.th", ELMO + "scalar_mix_0.scalar_parameters.1", absent),
         ["weights.th", "scalar_"],

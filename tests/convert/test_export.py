@@ -11,13 +11,7 @@ from transformers import AutoModel
 
 from helpers.conversion import assert_error, elmo
 from helpers.models import randomise, tiny_config
-from helpers.released import (
-    MANY_LANGS_CHARACTERS,
-    WORDS,
-    bilm_options,
-    read_hdf5,
-    without_layers,
-)
+from helpers.released import MANY_LANGS_CHARACTERS, WORDS, bilm_options, read_hdf5, without_layers
 from helpers.released_cases import (
     BILM,
     NO_HIGHWAY,
@@ -41,7 +35,7 @@ EXPORTS = {
     "one-layer": lambda folder: bilm(folder, lstm_n_layers=1, rename=without_layers),
     "no-projection": lambda folder: bilm(folder, lstm_projection_dim=7),
     "no-highway-no-clips": lambda folder: bilm(folder, lstm_cell_clip=None, lstm_proj_clip=None, **NO_HIGHWAY),
-    "odd-words": odd_vocabulary,
+    "odd-vocabulary": odd_vocabulary,
 }
 
 
@@ -58,7 +52,7 @@ def test_export_and_convert_again(tmp_path, skip_verification, build):
     assert main(["convert", str(exported), "-o", str(tmp_path / "again")]) == 0
     assert os.listdir(first) and sorted(os.listdir(first)) == sorted(os.listdir(tmp_path / "again"))
     for path in first.iterdir():
-        if path.name != "README.md":  # which names the source
+        if path.name != "README.md":  # it names the source
             assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
 
 
@@ -76,7 +70,7 @@ def test_export_has_the_arrays_of_the_source(capfd, converted, tmp_path):
     assert options == bilm_options(char_cnn_n_characters=262)
 
 
-def test_export_of_one_layer_numbers_it(tmp_path, skip_verification):
+def test_export_numbers_a_single_layer(tmp_path, skip_verification):
     _, exported = convert_and_export(tmp_path, EXPORTS["one-layer"])
     recurrent = [name for name in read_hdf5(exported / "weights.hdf5") if name.startswith("RNN_")]
     assert len(recurrent) == 6 and all("/RNN/MultiRNNCell/Cell0/LSTMCell/" in name for name in recurrent)

@@ -11,11 +11,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from helpers.conversion import CHECKPOINT_FILES, assert_error, elmo
 from helpers.damage import MANY_LANGS_OPTIONS, change_dataset
-from helpers.released import (
-    MANY_LANGS_CHARACTERS,
-    WORDS,
-    many_langs_options,
-)
+from helpers.released import MANY_LANGS_CHARACTERS, WORDS, many_langs_options
 from helpers.released_cases import (
     CASES,
     assert_computes,
@@ -106,13 +102,13 @@ def test_extra_files_that_do_not_apply(capfd, tmp_path, build, flag):
 
 
 def test_stripped_space_in_char_dic(tmp_path, verify_in_process):
-    """ELMoForManyLangs takes a line whose character is stripped away for U+3000."""
+    """ELMoForManyLangs strips lines, and takes a character that is lost by it for U+3000."""
     case = many_langs(tmp_path / "source")
     assert "\u3000\t" in (tmp_path / "source" / "char.dic").read_text(encoding="utf-8")
     assert main(["convert", *map(str, case.arguments), "-o", str(tmp_path / "x")]) == 0
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "x")
-    spelled = tokenizer.convert_words_to_char_ids(["\u3000"])[0, 1]
-    assert spelled == MANY_LANGS_CHARACTERS.index("\u3000") + 1
+    char_id = tokenizer.convert_words_to_char_ids(["\u3000"])[0, 1]
+    assert char_id == MANY_LANGS_CHARACTERS.index("\u3000") + 1
 
 
 def test_published_options_that_are_missing(tmp_path, monkeypatch, verify_in_process):

@@ -13,9 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from helpers.conversion import assert_error, elmo, file_size_limit
-from helpers.released import (
-    WORDS,
-)
+from helpers.released import WORDS
 from helpers.released_cases import bilm
 
 
@@ -90,8 +88,8 @@ def test_without_h5py(capfd, tmp_path, monkeypatch, pristine, converted):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("number, code, said", [(signal.SIGINT, 130, "elmo: stopped\n"), (signal.SIGTERM, 143, "")])
-def test_signals_leave_nothing(tmp_path, pristine, number, code, said):
+@pytest.mark.parametrize("number, code, message", [(signal.SIGINT, 130, "elmo: stopped\n"), (signal.SIGTERM, 143, "")])
+def test_signals_leave_nothing(tmp_path, pristine, number, code, message):
     output, temporary = tmp_path / "out" / "x", tmp_path / "tmp"
     output.parent.mkdir()
     temporary.mkdir()
@@ -111,5 +109,5 @@ def test_signals_leave_nothing(tmp_path, pristine, number, code, said):
         time.sleep(0.5)  # for the verification's process to start
         os.killpg(process.pid, number)
         _, err = process.communicate(timeout=60)
-    assert process.returncode == code and err.endswith(said) and "Traceback" not in err
+    assert process.returncode == code and err.endswith(message) and "Traceback" not in err
     assert staged and os.listdir(output.parent) == [] and list(temporary.glob("tmp*")) == []

@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from helpers.conversion import assert_error, elmo
-from helpers.released import (
-    WORDS,
-)
+from helpers.released import WORDS
 from helpers.released_cases import WORD_INPUT, WORDS_AND_SOFTMAX, allennlp, bilm, checkpoint, many_langs, tf_hub
 from transformers_elmo import ElmoConfig, ElmoTokenizer
 from transformers_elmo.convert import sources, weight_names

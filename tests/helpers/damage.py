@@ -5,12 +5,7 @@ import shutil
 import h5py
 import torch
 
-from helpers.released import (
-    bilm_options,
-    many_langs_options,
-    write_json,
-    write_lines,
-)
+from helpers.released import bilm_options, many_langs_options, write_json, write_lines
 
 WEIGHTS, OPTIONS = "weights.hdf5", "options.json"
 ENCODER, EMBEDDER, MANY_LANGS_OPTIONS = "encoder.pkl", "token_embedder.pkl", "cnn_4_3_5_7_sample.json"

@@ -70,10 +70,10 @@ class Case:
         return scores - np.log(np.exp(scores).sum(-1, keepdims=True))
 
 
-def gates(array: np.ndarray, order: str) -> np.ndarray:
+def reorder_gates(array: np.ndarray, order: str) -> np.ndarray:
     """Reorder gates along the last axis as in the reference: i, f, o, j."""
-    found = dict(zip(order, np.split(array, 4, -1)))
-    return np.concatenate([found[gate] for gate in "ifoj"], -1)
+    by_name = dict(zip(order, np.split(array, 4, -1)))
+    return np.concatenate([by_name[gate] for gate in "ifoj"], -1)
 
 
 def identity(array):
@@ -103,9 +103,9 @@ BILM = [
     (r"CNN_high_(\d)/b_(\w+)", CHARACTERS + r"highways.\1.\2.bias", identity),
     (r"CNN_proj/W_proj", "token_encoder.projection.weight", np.transpose),
     (r"CNN_proj/b_proj", "token_encoder.projection.bias", identity),
-    (r"(\w+)/(\d)/W_0", LSTM + "input_weight", lambda a: gates(upper_half(a), "ijfo")),
-    (r"(\w+)/(\d)/W_0", LSTM + "recurrent_weight", lambda a: gates(lower_half(a), "ijfo")),
-    (r"(\w+)/(\d)/B", LSTM + "bias", lambda a: gates(a, "ijfo")),
+    (r"(\w+)/(\d)/W_0", LSTM + "input_weight", lambda a: reorder_gates(upper_half(a), "ijfo")),
+    (r"(\w+)/(\d)/W_0", LSTM + "recurrent_weight", lambda a: reorder_gates(lower_half(a), "ijfo")),
+    (r"(\w+)/(\d)/B", LSTM + "bias", lambda a: reorder_gates(a, "ijfo")),
     (r"(\w+)/(\d)/W_P_0", LSTM + "projection_weight", identity),
     (r"softmax/W", "lm_head.weight", identity),
     (r"softmax/b", "lm_head.bias", identity),
@@ -119,9 +119,9 @@ TORCH = [
     (r"_?highways\._layers\.(\d)\.(\w+)", CHARACTERS + r"highways.\1.transform.\2", upper_half),
     (r"_?highways\._layers\.(\d)\.(\w+)", CHARACTERS + r"highways.\1.carry.\2", lambda a: -lower_half(a)),
     (r"_?projection\.(\w+)", r"token_encoder.projection.\1", identity),
-    (r"(\w+)_layer_(\d)\.input_linearity\.weight", LSTM + "input_weight", lambda a: gates(a.T, "ifjo")),
-    (r"(\w+)_layer_(\d)\.state_linearity\.weight", LSTM + "recurrent_weight", lambda a: gates(a.T, "ifjo")),
-    (r"(\w+)_layer_(\d)\.state_linearity\.bias", LSTM + "bias", lambda a: gates(a, "ifjo")),
+    (r"(\w+)_layer_(\d)\.input_linearity\.weight", LSTM + "input_weight", lambda a: reorder_gates(a.T, "ifjo")),
+    (r"(\w+)_layer_(\d)\.state_linearity\.weight", LSTM + "recurrent_weight", lambda a: reorder_gates(a.T, "ifjo")),
+    (r"(\w+)_layer_(\d)\.state_linearity\.bias", LSTM + "bias", lambda a: reorder_gates(a, "ifjo")),
     (r"(\w+)_layer_(\d)\.state_projection\.weight", LSTM + "projection_weight", np.transpose),
     (r"column_emb\.weight", "lm_head.weight", identity),
     (r"column_bias\.weight", "lm_head.bias", np.ravel),
@@ -130,12 +130,12 @@ TORCH = [
 
 def rename_weights(arrays: dict[str, np.ndarray], rows, weights=(0, 0, 0), gamma=1.0) -> dict[str, np.ndarray]:
     """Return a source's arrays by the names of the reference; `weights` and `gamma` are those of the mix."""
-    found = {"mix.weights": np.array(weights), "mix.gamma": np.array([gamma])}
+    renamed = {"mix.weights": np.array(weights), "mix.gamma": np.array([gamma])}
     for name, array in arrays.items():
         for original, hf, conversion in rows:
             if match := re.fullmatch(original, name):
-                found[match.expand(hf)] = conversion(array)
-    return {name: array.astype(np.float64) for name, array in found.items()}
+                renamed[match.expand(hf)] = conversion(array)
+    return {name: array.astype(np.float64) for name, array in renamed.items()}
 
 
 def short_name(name: str) -> str:
@@ -146,6 +146,7 @@ def short_name(name: str) -> str:
 
 
 def bilm_reference(options: dict, **more) -> SimpleNamespace:
+    """Return the configuration of the reference for bilm-tf's options."""
     cnn, lstm = options.get("char_cnn"), options["lstm"]
     fields = {
         "inputs": "words" if cnn is None else "characters",
@@ -175,7 +176,7 @@ def byte_ids(word: str, width: int = 50) -> list[int]:
 
 
 def bilm_encoder(lines: list[str] | None, width: int = 50):
-    """Ids are line numbers, from 1; the last line of a repeated word counts."""
+    """Return the function that encodes a word. Ids are line numbers, from 1; of a repeated word the last one counts."""
     numbers = {line: number for number, line in enumerate((line for line in lines or [] if line[:2] != "!!"), 1)}
     return lambda word: (numbers.get(word, numbers.get("<UNK>", 0)), byte_ids(word, width))
 
@@ -254,7 +255,7 @@ def other_classifier(folder) -> Case:
 
 
 def many_langs_encoder(words, characters):
-    """Words are truncated before both lookups, and the marks around them are swapped."""
+    """Return the function that encodes a word, truncated before both lookups and with swapped marks."""
     words = {word: number for number, word in enumerate(words, 1)}
     known = {character: number for number, character in enumerate(characters, 1)}
 
@@ -330,6 +331,7 @@ def odd_vocabulary(folder) -> Case:
 
 NO_HIGHWAY = {"char_cnn_n_highway": REMOVED}
 WORD_INPUT = {"char_cnn": REMOVED, "vocab": WORDS}
+WORDS_AND_SOFTMAX = {"vocab": WORDS, "softmax": True}
 SOFTMAX_NOTE = ("The softmax has no vocab.txt",)
 CASES = {
     "bilm": bilm,
@@ -337,6 +339,9 @@ CASES = {
     "bilm-softmax-without-words": lambda folder: bilm(folder, softmax=True, printed=SOFTMAX_NOTE),
     "bilm-released-names": lambda folder: bilm(folder, stem="elmo_2x7_5_12cnn_2xhighway_"),
     "bilm-hdf5": lambda folder: with_path(bilm(folder), among_other_files),
+    "bilm-hdf5-of-another-name": lambda folder: with_path(
+        bilm(folder), lambda path: (path / "weights.hdf5").rename(path / "elmo_pt_weights_dgx1.hdf5")
+    ),
     "bilm-extra-files": extra_files,
     "bilm-zip": lambda folder: with_path(bilm(folder, vocab=WORDS, softmax=True), zipped),
     "bilm-zip-of-a-folder": lambda folder: with_path(bilm(folder), lambda path: zipped(path, "pt/wiki/")),
@@ -355,8 +360,8 @@ CASES = {
     "bilm-no-skip-connections": lambda folder: bilm(folder, lstm_use_skip_connections=REMOVED),
     "bilm-no-clips": lambda folder: bilm(folder, lstm_cell_clip=None, lstm_proj_clip=REMOVED),
     "bilm-tanh": lambda folder: bilm(folder, char_cnn_activation="tanh"),
-    "bilm-narrow-words": lambda folder: bilm(folder, char_cnn_max_characters_per_token=9),
-    "bilm-odd-words": odd_vocabulary,
+    "bilm-short-words": lambda folder: bilm(folder, char_cnn_max_characters_per_token=9),
+    "bilm-odd-vocabulary": odd_vocabulary,
     "bilm-word-input": lambda folder: bilm(folder, **WORD_INPUT),
     "bilm-word-input-softmax": lambda folder: bilm(folder, softmax=True, **WORD_INPUT),
     "checkpoint": checkpoint,
@@ -413,6 +418,3 @@ def assert_computes(case: Case, folder: Path):
         logits = torch.cat([outputs.forward_logits, outputs.backward_logits])
         assert (logits[..., 0] == torch.finfo(logits.dtype).min).all()
         assert_near(logits.log_softmax(-1)[..., 1:], case.next_words(SENTENCE))
-
-
-WORDS_AND_SOFTMAX = {"vocab": WORDS, "softmax": True}

@@ -88,7 +88,7 @@ def verify(source: Source, checkpoint: Path) -> Verification:
     """Compare a checkpoint with its source; raise if they differ by more than the tolerance."""
     words = known_words(source.tokenizer)
     sentences = [*SENTENCES, words] if words else SENTENCES
-    # The checkpoint first, so that the weights of both are never in memory at the same time.
+    # The checkpoint first: its process frees all of its memory before the source is read.
     actual = run_checkpoint(checkpoint, sentences)
     expected = run_source(source, sentences)
     actual_parts = actual.parts()
@@ -111,10 +111,8 @@ def run_source(source: Source, sentences: list[list[str]]) -> Activations:
     layers = source.compute_layers([[tokenizer.bos_token, *sentence, tokenizer.eos_token] for sentence in sentences])
     weights, gamma = source.read_parameter("mix.weights"), source.read_parameter("mix.gamma")
     weights = np.zeros(len(layers[0])) if weights is None else weights
-    mixes = [
-        numpy_elmo.mix(sentence, weights, 1.0 if gamma is None else gamma.item(), source.mix_layer_norm)
-        for sentence in layers
-    ]
+    scale = 1.0 if gamma is None else gamma.item()
+    mixes = [numpy_elmo.mix(sentence, weights, scale, source.mix_layer_norm) for sentence in layers]
     weight, bias = source.read_parameter("lm_head.weight"), source.read_parameter("lm_head.bias")
     next_words = None
     if weight is not None and bias is not None:
