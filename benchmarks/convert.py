@@ -1,10 +1,9 @@
-"""How long a conversion takes and how much memory, for weights of the original size (93.6 million parameters).
+"""Time and memory of a conversion, by default of a model of the original size (93.6 million parameters).
 
     python benchmarks/convert.py [--size small|medium|original]
 
-Random weights are written as bilm-tf's files and converted by the command, its verification included. Memory is that of
-the command and of the fresh process in which it verifies, as a multiple of the weights' file; a page that both share
-counts once. Linux only.
+Random weights in bilm-tf's format are converted with the `elmo` command, verification included. Memory is that of the
+command and of the verification's process, as a multiple of the weights' size; shared pages count once. Linux only.
 """
 
 import argparse
@@ -21,7 +20,7 @@ from transformers_elmo.convert.export import export_bilm
 
 
 def memory_of(pid: int) -> dict[int, int]:
-    """Bytes of a process and of each of its children by their numbers."""
+    """Return the memory of a process and of each of its children in bytes, by process id."""
     try:
         found = {}
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
@@ -31,7 +30,7 @@ def memory_of(pid: int) -> dict[int, int]:
             for child in children.read_text().split():
                 found |= memory_of(int(child))
         return found
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return {}
 
 
@@ -44,18 +43,18 @@ def main():
         torch.manual_seed(0)
         export_bilm(ElmoModel(getattr(ElmoConfig, size)()), ElmoTokenizer(), source)
         command = [sys.executable, "-m", "transformers_elmo.command", "convert", str(source), "-o", str(output)]
-        start, together, largest = time.perf_counter(), 0, 0
+        start, total, largest = time.perf_counter(), 0, 0
         process = subprocess.Popen(command)
         while process.poll() is None:
             memory = memory_of(process.pid)
-            together, largest = max(together, sum(memory.values())), max(largest, *memory.values(), 0)
+            total, largest = max(total, sum(memory.values())), max(largest, *memory.values(), 0)
             time.sleep(0.05)
         seconds = time.perf_counter() - start
         if process.returncode:
             sys.exit(process.returncode)
-        file = (source / "weights.hdf5").stat().st_size
-        print(f"{size}: {seconds:.0f} s for a file of {file / 1e6:,.0f} MB; memory as a multiple of the file:")
-        print(f"{largest / file:.2f} the larger process, {together / file:.2f} both together")
+        file_size = (source / "weights.hdf5").stat().st_size
+        print(f"{size}: {seconds:.0f} s for {file_size / 1e6:,.0f} MB of weights; memory as a multiple of that:")
+        print(f"{largest / file_size:.2f} in the larger process, {total / file_size:.2f} in both")
 
 
 if __name__ == "__main__":

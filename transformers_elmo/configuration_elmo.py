@@ -26,15 +26,6 @@ AUTO_MAP = {
     "AutoModelForTokenClassification": "modeling_elmo.ElmoForTokenClassification",
 }
 # The files that transformers copies into every saved checkpoint.
-HUB_FILES = (
-    "configuration_elmo.py",
-    "lstm_elmo.py",
-    "modeling_elmo.py",
-    "softmax_elmo.py",
-    "tokenization_elmo.py",
-)
-
-# Copied into every saved checkpoint.
 HUB_FILES = ("configuration_elmo.py", "lstm_elmo.py", "modeling_elmo.py", "softmax_elmo.py", "tokenization_elmo.py")
 
 

@@ -1,12 +1,15 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""Write beside and rename, so that a file or folder appears under its name only when it is whole.
+"""Write files and folders whole or not at all, and read small files with errors in one sentence.
 
-Everything unfinished is called `.NAME.HOST-PID-RANDOM.unfinished`. It is removed when its writer fails, and by the next
-writer in the same folder if its own was killed.
+Writers fill a temporary sibling named `.NAME.HOST-PID-RANDOM.unfinished`, which is renamed to NAME once it is complete.
+It is removed when its writer fails, and by the next writer in the same folder if its own process was killed.
 """
 
+import contextlib
 import errno
+import hashlib
+import json
 import os
 import re
 import secrets
@@ -16,23 +19,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-UNFINISHED = re.compile(r"\..*\.(?P<host>[^/]+)-(?P<pid>\d+)-[0-9a-f]{8}\.unfinished")
-
-
-def unfinished_path(path: Path) -> Path:
-    """A new name beside `path`; long names are cut, as file systems end at 255 bytes."""
-    name = os.fsdecode(os.fsencode(path.name)[:100])
-    return path.with_name(f".{name}.{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}.unfinished")
+UNFINISHED = re.compile(r"\..*\.(?P<host>[^.]+)-(?P<pid>\d+)-[0-9a-f]{8}\.unfinished", re.DOTALL)
 
 
 @contextmanager
 def new_file(path: str | Path) -> Iterator[Path]:
-    """Yield a path beside `path` to write to, and rename it to `path` when the block ends well."""
+    """Yield a temporary path to write to; rename it to `path`, replacing what is there, if the block succeeds."""
     path = Path(path)
     clear_leftovers(path.parent)
     unfinished = unfinished_path(path)
     try:
-        with plain_disk_errors(path):
+        with disk_full_errors(path):
             yield unfinished
             unfinished.replace(path)
     finally:
@@ -41,25 +38,36 @@ def new_file(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: str | Path, replace: bool = False) -> Iterator[Path]:
-    """Yield an empty folder beside `path` to fill, and rename it to `path` when the block ends well.
+    """Yield an empty temporary folder to fill; rename it to `path` if the block succeeds.
 
-    With `replace`, a folder that is at `path` by then is removed first.
+    With `replace`, it takes the place of a folder that exists at `path`.
     """
     path = Path(path)
-    with scratch_folder(path.parent, path.name) as unfinished, plain_disk_errors(path):
+    with scratch_folder(path.parent, path.name) as unfinished, disk_full_errors(path):
         yield unfinished
-        rights = unfinished.stat().st_mode & 0o666  # of any new file; safetensors makes files for their owner only
-        for file in unfinished.iterdir():
-            if file.is_file():
-                file.chmod(rights)
-        if replace:
-            shutil.rmtree(path, ignore_errors=True)
-        unfinished.rename(path)
+        mode = unfinished.stat().st_mode & 0o666  # of a new file under this umask; safetensors makes its own 0600
+        for file in unfinished.rglob("*"):
+            if file.is_file() and not file.is_symlink():
+                file.chmod(mode)
+        old = unfinished_path(path)
+        if replace and path.exists():
+            path.rename(old)
+        try:
+            unfinished.rename(path)
+        except OSError as error:
+            if old.exists() and not path.exists():
+                old.rename(path)
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
+            raise FileExistsError(
+                f"{path} was created by another process in the meantime: choose another name."
+            ) from error
+        shutil.rmtree(old, ignore_errors=True)
 
 
 @contextmanager
 def scratch_folder(parent: str | Path, name: str = "scratch") -> Iterator[Path]:
-    """Yield a new folder in `parent`, which is removed when the block ends."""
+    """Yield a new folder in `parent` that is removed when the block ends."""
     clear_leftovers(Path(parent))
     folder = unfinished_path(Path(parent) / name)
     try:
@@ -72,52 +80,98 @@ def scratch_folder(parent: str | Path, name: str = "scratch") -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def check_new_folder(path: Path):
+    """Raise unless a folder can be created at `path`."""
+    if path.exists() or path.is_symlink():
+        raise FileExistsError(f"The output must be a new folder; {path} exists: remove it or choose another name.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"The output must be in an existing folder; {path.parent} does not exist.")
+
+
+def check_space(what: str, needed: int, folder: Path):
+    """Raise if `what`, which needs `needed` bytes, does not fit into `folder`."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise OSError(
+            f"{what} needs {needed:,} bytes in {folder}, and {free:,} are free: free up space or choose another folder."
+        )
+
+
+def unfinished_path(path: Path) -> Path:
+    """Return a new temporary name beside `path`, short enough for a file system's limit of 255 bytes."""
+    name = os.fsencode(path.name)[:100].decode("utf-8", "ignore")
+    return path.with_name(f".{name}.{host_name()}-{os.getpid()}-{secrets.token_hex(4)}.unfinished")
+
+
+def host_name() -> str:
+    return socket.gethostname().replace(".", "_")
+
+
 def clear_leftovers(folder: Path):
-    """Remove what killed processes of this machine left unfinished in a folder."""
-    for path in folder.iterdir() if folder.is_dir() else ():
-        name = UNFINISHED.fullmatch(path.name)
-        if name and name["host"] == socket.gethostname() and not is_running(int(name["pid"])):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+    """Remove the temporary files and folders of killed processes; those of other hosts may still be in use."""
+    with contextlib.suppress(OSError):  # a folder that cannot be listed or does not exist
+        for path in folder.iterdir():
+            match = UNFINISHED.fullmatch(path.name)
+            if match and match["host"] == host_name() and not is_running(int(match["pid"])):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
 
 
 def is_running(pid: int) -> bool:
     if os.name == "nt":
-        return True  # Windows would end the process that is asked
+        return True  # signal 0 would end the process on Windows
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
-    except OSError:  # somebody else's
+    except OSError:  # it belongs to another user
         pass
     return True
 
 
-def check_new_folder(path: Path):
-    """Raise if a folder cannot be created at `path` because of what is there."""
-    if path.exists() or path.is_symlink():
-        raise FileExistsError(f"The output must be a new folder; {path} exists: remove it or choose another name.")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"The output must lie in an existing folder; {path.parent} does not exist.")
-
-
-def check_space(what: str, needed: int, folder: Path):
-    """Raise if `folder` has less than `needed` bytes free; `what` names what needs them."""
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise OSError(f"{what} needs {needed:,} bytes in {folder}; {free:,} are free.")
-
-
 @contextmanager
-def plain_disk_errors(path: Path) -> Iterator[None]:
-    """Say in one sentence that the disk is full."""
+def disk_full_errors(path: Path) -> Iterator[None]:
+    """Turn a full disk or an exceeded quota into one sentence."""
     try:
         yield
     except Exception as error:
         # The tokenizers library raises a bare Exception that ends in the number of the error.
-        code = getattr(error, "errno", None) or int((re.search(r"\(os error (\d+)\)$", str(error)) or [0, 0])[1])
+        match = re.search(r"\(os error (\d+)\)$", str(error))
+        code = getattr(error, "errno", None) or (int(match[1]) if match else 0)
         if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise OSError(f"{path} cannot be written, and nothing was kept: {os.strerror(code)}.") from error
+            raise OSError(f"{path} cannot be written, and nothing was saved: {os.strerror(code)}.") from error
         raise
+
+
+def read_text(path: Path) -> str:
+    """Return the UTF-8 text of a file with its line ends unchanged."""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be UTF-8 text; it has the byte 0x{error.object[error.start]:02x}.") from error
+
+
+def read_json(path: Path) -> dict:
+    """Return the JSON object in a file."""
+    try:
+        content = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} must be JSON; it cannot be parsed ({one_line(error)}).") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} must be a JSON object; it is a {type(content).__name__}.")
+    return content
+
+
+def sha256_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's message as part of a sentence: on one line, of bounded length, without a final period."""
+    return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__

@@ -1,29 +1,45 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""The model card of a checkpoint, its README.md on the Hub: what it is, its sizes, how it is used.
+"""The model card of a checkpoint, its README.md on the Hub: metadata, usage and architecture.
 
-The texts are in `templates/`. Jobs add sections of their own: where a converted checkpoint comes from, how a trained
-one was trained.
+The texts are in `templates/`. Jobs add sections of their own, on a conversion's source or on the training.
 """
 
+import copy
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import ModelCardData
+from transformers import PreTrainedModel
 
 from .configuration_elmo import ElmoConfig
 
 TEMPLATES = Path(__file__).parent / "templates"
+EMPTY_TEMPLATE = "This model card has been automatically generated."  # what `push_to_hub` of transformers uploads
 INPUTS = {
-    "characters": "A word is read from its characters, so that any word will do.",
-    "words": "A word is read from its id in a vocabulary.",
-    "words+characters": "A word is read from its characters and from its id in a vocabulary.",
+    "characters": "Words are read as characters, so that no word is unknown.",
+    "words": "Words are looked up in a vocabulary.",
+    "words+characters": "Words are read as characters and looked up in a vocabulary.",
 }
 
 
-def fill_template(template: str, **fields) -> str:
-    return (TEMPLATES / f"{template}.md").read_text(encoding="utf-8").format(**fields)
+def write_model_card(model: PreTrainedModel, folder: str | Path, name: str | None = None):
+    """Write the README.md of a saved model, unless it has one; transformers' empty template does not count.
+
+    Args:
+        model: the model that was saved.
+        folder: where it was saved.
+        name: the repository that the usage loads, the folder by default. Its last part is the title.
+    """
+    readme = Path(folder) / "README.md"
+    if readme.exists() and EMPTY_TEMPLATE not in readme.read_text(encoding="utf-8", errors="replace"):
+        return
+    config: Any = copy.copy(model.config)
+    config.architectures = [type(model).__name__]
+    card = model_card(config, name or Path(folder).as_posix(), model.num_parameters())
+    readme.write_text(card, encoding="utf-8")
 
 
 def model_card(
@@ -35,7 +51,16 @@ def model_card(
     title: str | None = None,
     sections: Sequence[str] = (),
 ) -> str:
-    """Return the text of README.md. `name` is what the usage loads: a folder, or a repository on the Hub."""
+    """Return the text of a README.md.
+
+    Args:
+        config: the model's configuration.
+        name: the folder or repository that the usage loads.
+        num_parameters: of the model.
+        language, license: as the Hub spells them, e.g. "en" and "apache-2.0".
+        title: the heading, the last part of `name` by default.
+        sections: Markdown texts to append.
+    """
     is_tagger = config.architectures == ["ElmoForTokenClassification"]
     task = "token-classification" if is_tagger else "feature-extraction"
     metadata = ModelCardData(
@@ -58,18 +83,29 @@ def model_card(
         hidden_size=config.hidden_size,
         inputs=INPUTS[config.inputs],
         usage=usage.rstrip("\n"),
-        sizes=table(sizes(config, num_parameters)),
+        architecture=table(architecture(config, num_parameters)),
     )
     return "\n".join([text, *sections])
 
 
-def sizes(config: ElmoConfig, num_parameters: int) -> list[tuple[str, str]]:
+def fill_template(template: str, **fields) -> str:
+    """Return the text of `templates/{template}.md` with its fields filled in."""
+    return (TEMPLATES / f"{template}.md").read_text(encoding="utf-8").format(**fields)
+
+
+def table(rows: Iterable[Sequence[str]]) -> str:
+    """Return the rows of a Markdown table."""
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def architecture(config: ElmoConfig, num_parameters: int) -> list[tuple[str, str]]:
+    """Return the rows of the table of sizes."""
     rows = [("parameters", f"{num_parameters:,}")]
     if "characters" in config.inputs:
         filters = " ".join(f"{width}x{number}" for width, number in config.char_filters)
         rows += [
-            ("characters", f"{config.char_vocab_size - 1}, {config.max_characters_per_token} to a word"),
-            ("filters", f"{filters}, {config.num_highway_layers} highway layers"),
+            ("characters", f"{config.char_vocab_size - 1}, up to {config.max_characters_per_token} per word"),
+            ("filters", f"{filters} (width x number), {config.num_highway_layers} highway layers"),
         ]
     if "words" in config.inputs:
         rows.append(("words", f"{config.vocab_size - 1:,}"))
@@ -77,16 +113,12 @@ def sizes(config: ElmoConfig, num_parameters: int) -> list[tuple[str, str]]:
     if config.projection_dim is not None:
         rows.append(("projection", f"{config.projection_dim}"))
     if config.architectures == ["ElmoForPreTraining"]:
-        rows.append(("softmax", f"{config.vocab_size - 1:,} words, by `AutoModelForPreTraining`"))
+        rows.append(("lm_head", f"{config.vocab_size - 1:,} words, with `AutoModelForPreTraining`"))
     return rows
 
 
-def table(rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
 def rename_usage(card: str, name: str) -> str:
-    """A card made here with usage that loads `name`; any other card as it is."""
+    """Return a card whose usage loads `name`, if `model_card` made it; any other card is returned as it is."""
     usage = (
         r'^(?:tokenizer = AutoTokenizer\.from_pretrained\(|tagger = pipeline\("[\w-]+", )"([^"]*)", trust_remote_code'
     )

@@ -1,7 +1,7 @@
-"""`elmo push` against a loopback Hub: what arrives, who can load it there, bad days and bad folders; the model card.
+"""`elmo push` to a loopback Hub: what arrives, who can load it, failures of the Hub and bad folders.
 
-Most tests run the command in this process, with a Hub of their own. What depends on the environment, Ctrl-C and what is
-loaded where the package is not installed run in processes of their own.
+Most tests run the command in this process, with a Hub of their own. Those of the environment, of Ctrl-C and of loading
+without the package run it in another process.
 """
 
 import ast
@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,20 +27,15 @@ from helpers.models import randomise, tiny_config
 from helpers.released import bilm_arrays, bilm_options, write_bilm
 from transformers_elmo import ElmoForTokenClassification, ElmoModel, ElmoTokenizer
 from transformers_elmo.command import main
-from transformers_elmo.convert.card import Provenance
-from transformers_elmo.convert.verification import Parity, Verification
-from transformers_elmo.model_card import model_card, rename_usage
+from transformers_elmo.configuration_elmo import HUB_FILES
+from transformers_elmo.convert import job
+from transformers_elmo.model_card import model_card
 
-CODE = ["configuration_elmo.py", "modeling_elmo.py", "tokenization_elmo.py"]
 TEXTS = ["Ann Lee visited Paris, London.", "Rain!", "", "Any wörd 😀 will do."]
-ROWS = [Parity("words", 1.25, 1e-7), Parity("lstm_1", 0.75, 2e-7), Parity("mix", 2.0, 4e-7)]
-PROVENANCE = Provenance(
-    "bilm-tf weights", [("a.hdf5", 12345, "ab" * 32)], Verification(ROWS, 8, 120), ["No softmax.", "No mix."]
-)
 
 
 def save(folder, model_class=ElmoModel, seed=0, **options):
-    """A checkpoint without README.md; what its model computes."""
+    """Save a checkpoint without README.md; return what its model computes."""
     config = tiny_config(max_characters_per_token=50, char_vocab_size=262)
     model, tokenizer = randomise(model_class(config), seed), ElmoTokenizer()
     arrays = arrays_of(model, tokenizer, TEXTS)
@@ -51,12 +45,12 @@ def save(folder, model_class=ElmoModel, seed=0, **options):
 
 
 def head(hub, repo, branch="main") -> Path:
-    """The folder with the files of a branch; its name is the sha of the last commit."""
+    """Return the folder with the files of a branch; its name is the SHA of the last commit."""
     return hub.store / "models" / repo / (hub.store / "models" / repo / "refs" / branch).read_text()
 
 
 def tree(hub, repo, branch="main") -> dict[str, bytes]:
-    """The files of a branch."""
+    """Return the files of a branch."""
     folder = head(hub, repo, branch)
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -66,14 +60,14 @@ def usage(card: str) -> str:
 
 
 def elmo(*arguments, env) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of `elmo ARGUMENTS` in a process of its own."""
+    """Run `elmo ARGUMENTS` in another process; return its exit code, stdout and stderr."""
     command = [sys.executable, "-m", "transformers_elmo.command", *map(str, arguments)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
     return done.returncode, done.stdout, done.stderr
 
 
 def assert_fails(result, *parts):
-    """Exit code 1 and one whole sentence that holds the parts."""
+    """The exit code is 1, and the error is one sentence that contains the parts."""
     assert_one_sentence(result, *parts)
     assert result[0] == 1 and result[2].endswith(".\n")
 
@@ -85,7 +79,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def checkpoints(folder):
-    """Folders by name, and what their models compute. Their own names hide no file of theirs from the Hub."""
+    """Folders by name, and what their models compute. Hidden files are skipped, but hidden parent folders are not."""
     made = {name: folder / ".work" / f"checkpoint-{name}" for name in ("base", "tagger", "shards")}
     arrays = {
         "base": save(made["base"]),
@@ -93,7 +87,7 @@ def checkpoints(folder):
         "shards": save(made["shards"], seed=2, max_shard_size="2KB"),
     }
     base = made["base"]
-    card = model_card(tiny_config(), str(base), 3229, "en", "apache-2.0", "A *title*", PROVENANCE)
+    card = model_card(tiny_config(), str(base), 3229, "en", "apache-2.0", "A *title*", ["## Source\n\nMine.\n"])
     (base / "README.md").write_text(card, encoding="utf-8")
     for name in ("runs/täg/events", ".hidden", ".cache/x", "checkpoint-500/model.safetensors", "runs/.x/y"):
         (base / name).parent.mkdir(parents=True, exist_ok=True)
@@ -103,12 +97,12 @@ def checkpoints(folder):
 
 @pytest.fixture
 def checkpoint(checkpoints, tmp_path):
-    """A copy of a checkpoint without README.md, to be changed at will."""
+    """A copy of a checkpoint without README.md, for tests that change it."""
     return shutil.copytree(checkpoints["tagger"][0], tmp_path / "checkpoint")
 
 
 def use(hub, patch, home):
-    """Have this process know no Hub but this; its waits before it tries again take no time."""
+    """Make this process use only this Hub, and retry without delays."""
     patch.setattr("huggingface_hub.constants.ENDPOINT", hub.endpoint)
     patch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(home / "token"))
     for name, value in (("HUB_OFFLINE", False), ("HUB_DISABLE_XET", True), ("HUB_DISABLE_TELEMETRY", True)):
@@ -127,14 +121,14 @@ def hub(tmp_path, monkeypatch):
         yield hub
 
 
-# What arrives, and what it is there
+# Pushed checkpoints
 
 
 @pytest.fixture(scope="session")
 def published(folder, checkpoints):
-    """A Hub with the checkpoints, pushed as strangers do; what the command said of the first."""
+    """A Hub with the checkpoints, and the output of the command for the first."""
     with LoopbackHub(folder / "store") as hub:
-        said = elmo("push", checkpoints["base"][0], "me/base", env=hub.client_env(folder / "home"))
+        result = elmo("push", checkpoints["base"][0], "me/base", env=hub.client_env(folder / "home"))
         with pytest.MonkeyPatch.context() as patch:
             use(hub, patch, folder)
             for name, *options in (
@@ -147,11 +141,11 @@ def published(folder, checkpoints):
             source = write_bilm(folder / "source", bilm_options(), bilm_arrays(bilm_options()))
             convert = ["convert", str(source), "-o", str(folder / "converted"), "--push-to-hub", "me/converted"]
             assert main(convert) == 0
-        yield hub, said
+        yield hub, result
 
 
 def test_files_arrive_byte_for_byte(checkpoints, published):
-    hub, said = published
+    hub, result = published
     base, _ = checkpoints["base"]
     here = {path.relative_to(base).as_posix(): path.read_bytes() for path in base.rglob("*") if path.is_file()}
     there = tree(hub, "me/base")
@@ -161,12 +155,12 @@ def test_files_arrive_byte_for_byte(checkpoints, published):
     assert all(there[name] == content for name, content in here.items() if name in there)
     assert card.count(f'"{base}"') == 2 and pushed_card == card.replace(f'"{base}"', '"me/base"')
     sha = head(hub, "me/base").name
-    assert said == (0, f"pushed       {hub.endpoint}/me/base/commit/{sha}\n", "")
+    assert result == (0, f"pushed       {hub.endpoint}/me/base/commit/{sha}\n", "")
     assert hub.messages[sha] == "Upload ELMo checkpoint"
     assert not [request for request in hub.requests if request[2] == 501]
 
 
-def test_a_branch_is_filled_and_main_left_alone(published):
+def test_push_to_a_branch_leaves_main_unchanged(published):
     hub, _ = published
     assert tree(hub, "me/branch").keys() == {".gitattributes"}
     branch = {name: content for name, content in tree(hub, "me/branch", "v1").items() if name != "README.md"}
@@ -181,7 +175,7 @@ def test_a_branch_is_filled_and_main_left_alone(published):
         ("shards", "me/shards", ElmoModel, "feature-extraction"),
     ],
 )
-def test_a_card_is_written_where_there_is_none(checkpoints, published, name, repo, model_class, task):
+def test_missing_card_is_added(checkpoints, published, name, repo, model_class, task):
     hub, _ = published
     path, _ = checkpoints[name]
     card = tree(hub, repo)["README.md"].decode()
@@ -194,7 +188,7 @@ def test_a_card_is_written_where_there_is_none(checkpoints, published, name, rep
 
 @pytest.fixture(scope="session")
 def loaded(folder, published):
-    """The folder with arrays of what was loaded by name elsewhere, and what the README of each said when run there."""
+    """A folder with the arrays computed in an environment without the package, and the output of each card's usage."""
     script = """
         import contextlib
         import io
@@ -206,7 +200,7 @@ def loaded(folder, published):
         try:
             AutoModel.from_pretrained("me/private", trust_remote_code=True, token=False)
         except OSError as error:
-            results["nobody"] = str(error)
+            results["without token"] = str(error)
         for repo, options in args["repos"]:
             auto_class = "AutoModelForTokenClassification" if "tagger" in repo else "AutoModel"
             model, tokenizer = open_checkpoint(repo, auto_class, trust_remote_code=True, **options)
@@ -234,7 +228,7 @@ def loaded(folder, published):
         ("me/branch", "base"),
     ],
 )
-def test_the_same_numbers_by_name_elsewhere(checkpoints, loaded, repo, name):
+def test_loads_without_the_package(checkpoints, loaded, repo, name):
     there, said = loaded
     _, arrays = checkpoints[name]
     got = load_arrays(there / f"{repo.replace('/', ' ')}.npz")
@@ -244,8 +238,8 @@ def test_the_same_numbers_by_name_elsewhere(checkpoints, loaded, repo, name):
     assert module.startswith("transformers_modules.")
 
 
-def test_a_converted_model_by_name_elsewhere(folder, published, loaded):
-    """From bilm-tf's files to a stranger's machine: converted, pushed and loaded."""
+def test_converted_model_loads_without_the_package(folder, published, loaded):
+    """Convert bilm-tf's files, push the checkpoint and load it on a machine without the package."""
     there, _ = loaded
     model, tokenizer = [opened.from_pretrained(folder / "converted") for opened in (ElmoModel, ElmoTokenizer)]
     here, got = arrays_of(model, tokenizer, TEXTS), load_arrays(there / "me converted.npz")
@@ -253,7 +247,7 @@ def test_a_converted_model_by_name_elsewhere(folder, published, loaded):
 
 
 @pytest.mark.parametrize("repo", ["me/base", f"{USER}/tagger", "me/shards", "me/converted"])
-def test_the_usage_runs_as_pasted_elsewhere(published, loaded, repo):
+def test_usage_runs_without_the_package(published, loaded, repo):
     hub, _ = published
     _, said = loaded
     out = said[repo][2]
@@ -264,20 +258,20 @@ def test_the_usage_runs_as_pasted_elsewhere(published, loaded, repo):
         assert out == f"torch.Size([{shape.strip('()')}])\n{layers}\n"
 
 
-def test_a_private_repository_needs_a_token(published, loaded):
+def test_private_repository_requires_a_token(published, loaded):
     hub, _ = published
     _, said = loaded
-    assert "me/private" in said["nobody"] and "token" in said["nobody"]
+    assert "me/private" in said["without token"] and "token" in said["without token"]
     private = {path.parent.name for path in (hub.store / "models").glob("*/*/private")}
     assert private == {"private"}
 
 
-# Pushed again
+# Repeated pushes
 
 
 @pytest.fixture
 def commits(hub):
-    """What each commit that the Hub is sent holds."""
+    """The files of each commit that the Hub receives."""
     seen = []
 
     def before(request):
@@ -289,9 +283,9 @@ def commits(hub):
     return seen
 
 
-def test_pushed_again_only_changes_go(capsys, checkpoint, hub, commits):
+def test_second_push_sends_only_changes(capsys, checkpoint, hub, commits):
     first = run(capsys, "push", checkpoint, "me/again")
-    assert run(capsys, "push", checkpoint, "me/again") == first  # the address is that of the same commit
+    assert run(capsys, "push", checkpoint, "me/again") == first  # the URL of the same commit
     (checkpoint / "notes.txt").write_text("new")
     (checkpoint / "config.json").write_text((checkpoint / "config.json").read_text() + "\n")
     assert run(capsys, "push", checkpoint, "me/again", "--message", "Second")[0] == 0
@@ -301,7 +295,7 @@ def test_pushed_again_only_changes_go(capsys, checkpoint, hub, commits):
     assert [method for method, _, _ in hub.requests].count("PUT") == 1
 
 
-def test_what_others_put_into_the_repository_stays(capsys, checkpoint, hub):
+def test_other_files_in_the_repository_stay(capsys, checkpoint, hub):
     run(capsys, "push", checkpoint, "me/again")
     (checkpoint / "notes.txt").write_text("new")
     run(capsys, "push", checkpoint, "me/again")
@@ -310,7 +304,7 @@ def test_what_others_put_into_the_repository_stays(capsys, checkpoint, hub):
     assert tree(hub, "me/again")["notes.txt"] == b"new"
 
 
-def test_no_weights_of_an_earlier_push_are_loaded(capsys, checkpoints, checkpoint, hub):
+def test_weights_of_an_earlier_push_are_replaced(capsys, checkpoints, checkpoint, hub):
     run(capsys, "push", checkpoint, "me/again")
     shards, arrays = checkpoints["shards"]
     run(capsys, "push", shards, "me/again")
@@ -318,21 +312,21 @@ def test_no_weights_of_an_earlier_push_are_loaded(capsys, checkpoints, checkpoin
     assert np.array_equal(arrays_of(model, ElmoTokenizer(), TEXTS)["mix"], arrays["mix"])
 
 
-def test_private_over_a_public_repository(capsys, checkpoint, hub):
+def test_private_push_to_a_public_repository(capsys, checkpoint, hub):
     run(capsys, "push", checkpoint, "me/public")
     (checkpoint / "secret.txt").write_text("secret")
     run(capsys, "push", checkpoint, "me/public", "--private")
     assert (hub.store / "models/me/public/private").exists() or "secret.txt" not in tree(hub, "me/public")
 
 
-def test_the_lines_of_a_readme_end_as_they_did(capsys, checkpoint, hub):
+def test_line_ends_of_a_readme_are_kept(capsys, checkpoint, hub):
     readme = b'# Mine\r\n\r\nElmoModel.from_pretrained("x")\r\n'
     (checkpoint / "README.md").write_bytes(readme)
     run(capsys, "push", checkpoint, "me/crlf")
     assert tree(hub, "me/crlf")["README.md"] == readme
 
 
-# Bad days
+# Failures of the Hub
 
 
 def test_no_token(checkpoints, hub, tmp_path):
@@ -347,7 +341,7 @@ def test_offline(capsys, checkpoint, hub, monkeypatch):
     assert hub.requests == []
 
 
-def test_the_hub_is_not_there(capsys, checkpoint, tmp_path, monkeypatch):
+def test_hub_is_unreachable(capsys, checkpoint, tmp_path, monkeypatch):
     with LoopbackHub(tmp_path / "store") as gone:
         use(gone, monkeypatch, tmp_path)
     assert_fails(run(capsys, "push", checkpoint, "me/none"), "cannot be reached", "check the network")
@@ -365,7 +359,7 @@ def answer(status, message):
 
 
 def page(request):
-    """What a hotel's network answers instead of the Hub."""
+    """Answer like the login page of a public network."""
     request.reply(200, b"<html>Welcome</html>")
     raise ConnectionResetError
 
@@ -375,36 +369,36 @@ def page(request):
     [
         ("whoami", answer(401, "Invalid credentials"), ["refused the token", "settings/tokens"]),
         ("repos/create", answer(401, "Invalid credentials"), ["refused the token"]),
-        ("repos/create", answer(403, "No rights"), ["no right to write to me/bad-day"]),
-        ("preupload", answer(403, "No rights"), ["no right to write to me/bad-day"]),
-        ("lfs/objects/batch", answer(403, "No rights"), ["no right to write to me/bad-day"]),
-        ("/commit/", answer(403, "No rights"), ["no right to write to me/bad-day"]),
-        ("whoami", answer(500, "It is raining"), ["me/bad-day", "It is raining"]),
-        ("repos/create", answer(503, "It is raining"), ["me/bad-day", "It is raining"]),
-        ("preupload", answer(500, "It is raining"), ["me/bad-day", "It is raining"]),
-        ("/commit/", answer(500, "It is raining"), ["me/bad-day", "It is raining"]),
-        ("/commit/", answer(413, "Too much"), ["me/bad-day", "Too much"]),
-        ("whoami", answer(429, "Too often"), ["me/bad-day", "429"]),
+        ("repos/create", answer(403, "No rights"), ["does not have write access to me/failing"]),
+        ("preupload", answer(403, "No rights"), ["does not have write access to me/failing"]),
+        ("lfs/objects/batch", answer(403, "No rights"), ["does not have write access to me/failing"]),
+        ("/commit/", answer(403, "No rights"), ["does not have write access to me/failing"]),
+        ("whoami", answer(500, "It is raining"), ["me/failing", "It is raining"]),
+        ("repos/create", answer(503, "It is raining"), ["me/failing", "It is raining"]),
+        ("preupload", answer(500, "It is raining"), ["me/failing", "It is raining"]),
+        ("/commit/", answer(500, "It is raining"), ["me/failing", "It is raining"]),
+        ("/commit/", answer(413, "Too much"), ["me/failing", "Too much"]),
+        ("whoami", answer(429, "Too often"), ["me/failing", "429"]),
         ("whoami", hang_up, ["cannot be reached", "try again"]),
         ("repos/create", hang_up, ["cannot be reached", "try again"]),
         ("preupload", hang_up, ["cannot be reached", "try again"]),
         ("lfs/objects/batch", hang_up, ["cannot be reached", "try again"]),
         ("/commit/", hang_up, ["cannot be reached", "try again"]),
         pytest.param("PUT", hang_up, ["cannot be reached", "try again"]),
-        pytest.param("PUT", answer(403, "No rights"), ["no right to write"]),
+        pytest.param("PUT", answer(403, "No rights"), ["does not have write access"]),
         pytest.param("whoami", page, ["Hub"]),
     ],
 )
-def test_bad_days(capsys, checkpoint, hub, where, what, parts):
+def test_hub_fails(capsys, checkpoint, hub, where, what, parts):
     hub.before = lambda request: what(request) if where in f"{request.command} {request.url.path}" else None
-    assert_fails(run(capsys, "push", checkpoint, "me/bad-day"), *parts)
-    if (hub.store / "models").exists():  # no half of a checkpoint
-        assert tree(hub, "me/bad-day").keys() == {".gitattributes"}
+    assert_fails(run(capsys, "push", checkpoint, "me/failing"), *parts)
+    if (hub.store / "models").exists():  # nothing was pushed partially
+        assert tree(hub, "me/failing").keys() == {".gitattributes"}
     hub.before = lambda request: None
-    assert run(capsys, "push", checkpoint, "me/bad-day")[0] == 0
+    assert run(capsys, "push", checkpoint, "me/failing")[0] == 0
 
 
-def test_a_short_bad_day_is_waited_for(capsys, checkpoint, hub):
+def test_temporary_failures_are_retried(capsys, checkpoint, hub):
     failures = iter([hang_up, answer(503, "It is raining")])
     hub.before = lambda request: next(failures, lambda _: None)(request) if request.command == "PUT" else None
     assert run(capsys, "push", checkpoint, "me/short")[0] == 0
@@ -412,7 +406,7 @@ def test_a_short_bad_day_is_waited_for(capsys, checkpoint, hub):
 
 
 @pytest.mark.parametrize("from_file", [False, True])
-def test_a_token_that_is_refused(capsys, checkpoint, hub, tmp_path, monkeypatch, from_file):
+def test_refused_token(capsys, checkpoint, hub, tmp_path, monkeypatch, from_file):
     def before(request):
         if request.token == "Bearer hf_bad":
             raise HubError(401, "Invalid credentials in Authorization header")
@@ -424,18 +418,18 @@ def test_a_token_that_is_refused(capsys, checkpoint, hub, tmp_path, monkeypatch,
     assert [path for _, path, _ in hub.requests] == ["/api/whoami-v2"]
 
 
-def test_a_token_that_is_none(capsys, checkpoint, hub, monkeypatch):
+def test_token_that_is_not_ascii(capsys, checkpoint, hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_tökén")
     assert_fails(run(capsys, "push", checkpoint, "me/none"), "token")
 
 
-def test_a_trusted_publisher_without_an_id(capsys, checkpoint, hub, monkeypatch):
+def test_trusted_publisher_without_an_id_token(capsys, checkpoint, hub, monkeypatch):
     monkeypatch.setenv("HF_OIDC_RESOURCE", "me/none")
     assert_fails(run(capsys, "push", checkpoint, "me/none"), "HF_OIDC_RESOURCE")
 
 
 @pytest.mark.parametrize("repo", ["a/b/c", "with space", "", "a--b", "x.git", "me/", "/x", "x" * 97])
-def test_names_that_are_none(capsys, checkpoint, hub, repo):
+def test_invalid_repository_names(capsys, checkpoint, hub, repo):
     assert_fails(run(capsys, "push", checkpoint, repo), f"name like user/elmo; got {repo!r}")
     assert not (hub.store / "models").exists()
 
@@ -454,59 +448,59 @@ def test_ctrl_c_during_an_upload(checkpoint, hub, tmp_path):
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert reached.wait(120)
         process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=60)
+        output = process.communicate(timeout=60)
         over.set()
-    assert (process.returncode, *said) == (130, "", "elmo: stopped\n")
+    assert (process.returncode, *output) == (130, "", "elmo: stopped\n")
     assert tree(hub, "me/stopped").keys() == {".gitattributes"}
 
 
-# Bad folders: nothing is asked of the Hub
+# Bad folders, which never reach the Hub
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        *CODE,
+        *HUB_FILES,
         *["config.json", "model.safetensors", "tokenizer_config.json"],
         pytest.param("tokenizer.json"),
     ],
 )
-def test_what_a_folder_lacks_is_named(capsys, checkpoint, hub, name):
+def test_missing_file_is_named(capsys, checkpoint, hub, name):
     (checkpoint / name).unlink()
     assert_fails(run(capsys, "push", checkpoint, "me/none"), checkpoint, f"it lacks {name}:")
     assert hub.requests == []
 
 
-def test_all_that_a_folder_lacks_is_named(capsys, hub, tmp_path):
+def test_all_missing_files_are_named(capsys, hub, tmp_path):
     (tmp_path / "empty").mkdir()
-    names = [*CODE, "config.json", "model.safetensors", "tokenizer_config.json"]
+    names = [*HUB_FILES, "config.json", "model.safetensors", "tokenizer_config.json"]
     assert_fails(run(capsys, "push", tmp_path / "empty", "me/none"), tmp_path / "empty", *names)
     assert hub.requests == []
 
 
-def test_a_missing_shard_is_named(capsys, checkpoints, hub, tmp_path):
+def test_missing_shard_is_named(capsys, checkpoints, hub, tmp_path):
     path = shutil.copytree(checkpoints["shards"][0], tmp_path / "shards")
     shard = sorted(path.glob("model-*.safetensors"))[1]
     shard.unlink()
     assert_fails(run(capsys, "push", path, "me/none"), shard.name)
 
 
-def test_a_folder_that_is_not_there(capsys, hub, tmp_path):
+def test_folder_does_not_exist(capsys, hub, tmp_path):
     assert_fails(run(capsys, "push", tmp_path / "nowhere", "me/none"), tmp_path / "nowhere", "does not exist")
     assert hub.requests == []
 
 
-def test_a_folder_that_is_a_file(capsys, checkpoint, hub):
+def test_folder_is_a_file(capsys, checkpoint, hub):
     code, out, err = run(capsys, "push", checkpoint / "model.safetensors", "me/none")
     assert_fails((code, out, err), checkpoint / "model.safetensors", "folder")
     assert "does not exist" not in err and hub.requests == []
 
 
-@pytest.mark.parametrize("kept", [0.0, 0.01, 0.5, 0.999], ids="empty in_the_header in_the_middle at_the_end".split())
-def test_weights_that_are_cut_off(capsys, checkpoint, hub, kept):
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.999], ids="empty in_the_header in_the_middle at_the_end".split())
+def test_truncated_weights(capsys, checkpoint, hub, share):
     weights = checkpoint / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[: int(kept * weights.stat().st_size)])
-    assert_fails(run(capsys, "push", checkpoint, "me/none"), weights, "cut off")
+    weights.write_bytes(weights.read_bytes()[: int(share * weights.stat().st_size)])
+    assert_fails(run(capsys, "push", checkpoint, "me/none"), weights, "truncated")
     assert hub.requests == []
 
 
@@ -525,13 +519,13 @@ def test_weights_that_are_cut_off(capsys, checkpoint, hub, kept):
         (b'{"model_type": "elmo", "lstm_dim": "wide"}', ["lstm_dim"]),
     ],
 )
-def test_configurations_of_no_elmo(capsys, checkpoint, hub, content, parts):
+def test_invalid_configurations(capsys, checkpoint, hub, content, parts):
     (checkpoint / "config.json").write_bytes(content)
     assert_fails(run(capsys, "push", checkpoint, "me/none"), *parts)
     assert hub.requests == []
 
 
-def test_a_readme_that_is_not_utf_8(capsys, checkpoint, hub):
+def test_readme_that_is_not_utf_8(capsys, checkpoint, hub):
     (checkpoint / "README.md").write_bytes(b"na\xefve")
     assert_fails(run(capsys, "push", checkpoint, "me/none"), checkpoint / "README.md")
     assert not (hub.store / "models").exists()
@@ -542,18 +536,21 @@ def test_a_readme_that_is_not_utf_8(capsys, checkpoint, hub):
 
 @pytest.fixture
 def converted(checkpoint, hub, monkeypatch):
-    """`elmo convert` without its work: the output is a copy. The requests that the Hub had had before each call."""
+    """Replace the conversion by a copy; the paths that had been requested from the Hub before each call."""
     calls = []
 
-    def convert(source, output, *rest):
+    def copy(source, output, *arguments, **options):
         calls.append([path for _, path, _ in hub.requests])
         shutil.copytree(checkpoint, output)
 
-    monkeypatch.setattr("transformers_elmo.command.convert", convert)
+    convert = job.convert
+    for module in [module for name, module in sys.modules.items() if name.startswith("transformers_elmo.")]:
+        if getattr(module, "convert", None) is convert:
+            monkeypatch.setattr(module, "convert", copy)
     return calls
 
 
-def test_a_conversion_is_pushed(capsys, hub, converted, tmp_path):
+def test_conversion_is_pushed(capsys, hub, converted, tmp_path):
     options = ["--push-to-hub", "me/converted", "--private", "--revision", "v1", "--message", "Mine"]
     code, out, err = run(capsys, "convert", tmp_path / "source", "-o", tmp_path / "out", *options)
     sha = head(hub, "me/converted", "v1").name
@@ -573,91 +570,10 @@ def test_a_conversion_is_pushed(capsys, hub, converted, tmp_path):
     ],
     ids=["no token", "refused token", "no Hub", "no name"],
 )
-def test_nothing_is_converted_that_cannot_be_pushed(
+def test_nothing_is_converted_if_it_cannot_be_pushed(
     capsys, hub, converted, tmp_path, monkeypatch, token, where, repo, part
 ):
     monkeypatch.setenv("HF_TOKEN", token)
     hub.before = where or hub.before
     assert_fails(run(capsys, "convert", tmp_path / "source", "-o", tmp_path / "out", "--push-to-hub", repo), part)
     assert converted == [] and not (tmp_path / "out").exists()
-
-
-# The model card
-
-
-@pytest.mark.parametrize(
-    "inputs, rows",
-    [
-        ("characters", ["characters", "filters"]),
-        ("words", ["words"]),
-        ("words+characters", ["characters", "filters", "words"]),
-    ],
-)
-@pytest.mark.parametrize("projection", [5, None])
-def test_sizes_on_the_card(inputs, rows, projection):
-    config = tiny_config(inputs=inputs, projection_dim=projection)
-    sizes = model_card(config, "me/elmo", 1234567).partition("## Sizes")[2]
-    table = dict(re.findall(r"^\| (\S+) \| (.*) \|$", sizes, re.MULTILINE))
-    assert list(table) == ["parameters", *rows, "LSTM", *(["projection"] if projection else [])]
-    assert table["parameters"] == "1,234,567" and table["LSTM"] == "2 layers x 2 directions x 7 cells"
-    assert table.get("characters", "8, 12 to a word") == "8, 12 to a word"
-    assert table.get("words", "10") == "10" and table.get("projection", "5") == "5"
-
-
-@pytest.mark.parametrize("architecture", [None, "ElmoModel", "ElmoForPreTraining", "ElmoForTokenClassification"])
-@pytest.mark.parametrize("given", [{}, {"language": "pt"}, {"license": "mit"}, {"language": "en", "license": "mit"}])
-def test_metadata_of_the_card(architecture, given):
-    config = tiny_config(architectures=architecture and [architecture])
-    card = ModelCard(model_card(config, "me/elmo", 1, **given))
-    data = card.data.to_dict()
-    assert {name: data.pop(name) for name in given} == given
-    assert data.keys() == {"library_name", "pipeline_tag", "tags"} and "elmo" in data["tags"]
-    is_tagger = architecture == "ElmoForTokenClassification"
-    assert data["pipeline_tag"] == ("token-classification" if is_tagger else "feature-extraction")
-    assert card.text.startswith("\n# elmo\n")
-
-
-@pytest.mark.parametrize("notes", [[], ["No softmax."], ["No softmax.", "No mix."]])
-def test_provenance_on_the_card(notes):
-    bare = model_card(tiny_config(), "me/elmo", 1, title="Mine")
-    card = model_card(tiny_config(), "me/elmo", 1, title="Mine", provenance=replace(PROVENANCE, notes=notes))
-    assert "\n# Mine\n" in bare and "## Source" not in bare and "## Parity" not in bare
-    assert card.startswith(bare)
-    source, parity = card.removeprefix(bare).split("\n\n## Parity\n\n")
-    assert "from bilm-tf weights:\n\n|" in source and f"| `a.hdf5` | 12,345 | `{'ab' * 32}` |" in source
-    assert re.findall(r"^- (.*)$", source, re.MULTILINE) == notes
-    assert "120 words of 8 sentences" in " ".join(parity.split()) and "1e-05" in parity
-    rows = re.findall(r"^\| (\w+) \| (\S+) \| (\S+) \|$", parity, re.MULTILINE)
-    assert rows == [(row.name, f"{row.largest:.2f}", f"{row.difference:.1e}") for row in ROWS]
-
-
-@pytest.mark.parametrize("inputs", ["characters", "words", "words+characters"])
-def test_the_prose_of_the_card_is_filled(inputs):
-    card = model_card(tiny_config(inputs=inputs), "me/elmo", 1, provenance=PROVENANCE)
-    text = re.sub(r"```.*?```", "", ModelCard(card).text, flags=re.DOTALL).strip()
-    prose = [p.splitlines() for p in re.split(r"\n\n+", text) if not p.startswith(("#", "|", "-"))]
-    assert len(prose) == 4
-    for *lines, last in prose:
-        assert last.endswith((".", ":")) and len(last) <= 120
-        assert all(60 < len(line) <= 120 for line in lines)
-
-
-@pytest.mark.parametrize("provenance", [None, PROVENANCE, replace(PROVENANCE, notes=[])])
-def test_no_odd_blanks_on_the_card(provenance):
-    card = model_card(tiny_config(), "me/elmo", 1, provenance=provenance)
-    assert not re.search(r"\n\n\n|[ \t]$", card, re.MULTILINE) and card.endswith("|\n")
-    # A table and a heading stand between blank lines, or they are not seen as such.
-    assert not re.search(r"[^|\n]\n\|", card) and not re.search(r"\|\n[^|\n]", card)
-    assert not re.search(r"[^\n]\n## |## .*\n[^\n]", card)
-
-
-@pytest.mark.parametrize("architecture", ["ElmoModel", "ElmoForTokenClassification"])
-@pytest.mark.parametrize("name", ["/a b/c", "pt", "bank", "first", "token-classification"])
-def test_renamed(architecture, name):
-    """Usage that was made here loads the new name; what somebody else wrote stays as it is."""
-    config = tiny_config(architectures=[architecture])
-    old, new = [model_card(config, loaded, 1, title="Mine") for loaded in (name, "me/\\1")]
-    assert rename_usage(old, "me/\\1") == new
-    assert rename_usage(new, "me/\\1") == new
-    for other in ("no usage", 'BertModel.from_pretrained("bert-base-cased")\r\n'):
-        assert rename_usage(other, "me/elmo") == other

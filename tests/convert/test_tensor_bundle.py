@@ -1,4 +1,4 @@
-"""TensorBundle against bundles of a naive writer, against one that TensorFlow wrote, and against damage."""
+"""TensorBundle on bundles of a naive writer, on one that TensorFlow wrote, and on damaged ones."""
 
 import base64
 from pathlib import Path
@@ -15,17 +15,17 @@ from helpers.tensor_bundles import (
     STRING,
     TYPES,
     block,
+    compress_snappy,
     entry,
     field,
     naive_crc32c,
-    records_of,
-    snap,
     stored_crc32c,
     table,
+    to_records,
     varint,
     write,
 )
-from transformers_elmo.convert.tensor_bundle import LANES, TensorBundle, crc32c, unsnap
+from transformers_elmo.convert.tensor_bundle import LANES, TensorBundle, crc32c, decompress_snappy
 
 # TensorFlow 2.15, SaveV2 twice and MergeV2Checkpoints: lm/softmax/W in two slices, b_cnn_0 bfloat16, words strings.
 TENSORFLOW = {
@@ -71,24 +71,24 @@ def test_crc32c_of_published_vectors(data, checksum):
 def test_crc32c_of_every_remainder(size):
     data = np.random.default_rng(size).integers(0, 256, size + 1, np.uint8)
     assert crc32c(data[:size]) == naive_crc32c(data[:size].tobytes())
-    assert crc32c(data[1:]) == naive_crc32c(data[1:].tobytes())  # words that are not aligned
+    assert crc32c(data[1:]) == naive_crc32c(data[1:].tobytes())  # unaligned words
 
 
 @given(st.lists(st.sampled_from([b"a", b"ab", b"lm/CNN/", b"\0\1\2\3", bytes(range(100))]), max_size=40).map(b"".join))
 @example(bytes(range(256)) * 2)
 @example(bytes(np.random.default_rng(0).integers(0, 256, 3000, np.uint8)) * 2)
 def test_snappy(data):
-    assert unsnap(snap(data)) == data
+    assert decompress_snappy(compress_snappy(data)) == data
 
 
-def test_snappy_repeats_a_copy_that_is_longer_than_its_way_back():
-    assert unsnap(b"\x0b\x04ab\x15\x02") == b"ab" + b"ababababa"
+def test_snappy_repeats_a_copy_that_is_longer_than_its_offset():
+    assert decompress_snappy(b"\x0b\x04ab\x15\x02") == b"ab" + b"ababababa"
 
 
 @pytest.mark.parametrize("options", [{}, {"size": 1}, {"size": 100, "restart": 16}, {"snappy": True, "size": 8}])
 def test_reads_what_was_written(tmp_path, options):
     expected = variables()
-    bundle = TensorBundle(write(tmp_path / "model.ckpt-1", *records_of(expected), **options))
+    bundle = TensorBundle(write(tmp_path / "model.ckpt-1", *to_records(expected), **options))
     assert list(bundle) == sorted(expected) and len(bundle) == len(expected)
     for name, array in expected.items():
         assert bundle.shape(name) == array.shape
@@ -101,7 +101,7 @@ def test_reads_what_was_written(tmp_path, options):
 @pytest.mark.parametrize("dtype", TYPES)
 def test_reads_each_type(tmp_path, dtype):
     array = np.random.default_rng(0).integers(0, 2, (3, 2)).astype(f"<{dtype}")
-    bundle = TensorBundle(write(tmp_path / "m", *records_of({"x": array})))
+    bundle = TensorBundle(write(tmp_path / "m", *to_records({"x": array})))
     assert same(bundle["x"], array)
 
 
@@ -115,12 +115,12 @@ def test_reads_bfloat16_as_float32(tmp_path, shape):
 
 def test_reads_large_tensors_in_rows(tmp_path):
     array = np.random.default_rng(0).standard_normal((50, 1000), np.float32)
-    bundle = TensorBundle(write(tmp_path / "m", *records_of({"x": array})))
+    bundle = TensorBundle(write(tmp_path / "m", *to_records({"x": array})))
     assert same(bundle["x"], array)
 
 
-def test_reads_only_what_is_asked_for(tmp_path):
-    prefix = write(tmp_path / "m", *records_of(variables()))
+def test_reads_only_what_is_accessed(tmp_path):
+    prefix = write(tmp_path / "m", *to_records(variables()))
     (tmp_path / "m.data-00001-of-00002").unlink()
     bundle = TensorBundle(str(prefix))
     assert bundle.shape("lm/CNN/W_cnn_0") == (1, 2, 3, 4)
@@ -141,55 +141,54 @@ def test_reads_what_tensorflow_wrote(tmp_path):
     assert same(bundle["lm/CNN/b_cnn_0"], np.array(-1.75, "<f4"))
     with pytest.raises(ValueError, match=r"lm/softmax/W of .*m\.data-00001-of-00002: it is partitioned; load it with"):
         bundle["lm/softmax/W"]
-    with pytest.raises(ValueError, match=r"words of .*: it is of TensorFlow's type 7 \(7: strings\)"):
+    with pytest.raises(ValueError, match=r"words of .*: it has TensorFlow's dtype 7 \(7: strings\)"):
         bundle["words"]
 
 
-def test_says_that_there_is_no_checkpoint(tmp_path):
-    prefix = write(tmp_path / "m", *records_of(variables()))
-    with pytest.raises(FileNotFoundError, match=r"there is no .*other\.index; name a checkpoint without its endings$"):
+def test_missing_checkpoint(tmp_path):
+    prefix = write(tmp_path / "m", *to_records(variables()))
+    remedy = "pass a checkpoint's path without its suffix"
+    with pytest.raises(FileNotFoundError, match=rf"there is no .*other\.index; {remedy}$"):
         TensorBundle(tmp_path / "other")
-    with pytest.raises(
-        FileNotFoundError, match=r"there is no .*m\.index\.index; name a checkpoint without its endings"
-    ):
+    with pytest.raises(FileNotFoundError, match=rf"there is no .*m\.index\.index; {remedy}"):
         TensorBundle(f"{prefix}.index")
     (tmp_path / "first").write_bytes(table({b"": field(1, b"")}))
-    with pytest.raises(FileNotFoundError, match="load and save it with TensorFlow if it is of the first format"):
+    with pytest.raises(FileNotFoundError, match="load and save it with TensorFlow if it is of format V1"):
         TensorBundle(tmp_path / "first")
 
 
 @pytest.mark.parametrize(
     "index, message",
     [
-        (b"", "does not end as the index of a checkpoint does: it is something else, or cut short"),
-        (b"PK\3\4" * 100, "does not end as the index of a checkpoint does"),
-        (SIGNATURE, "does not end as the index of a checkpoint does"),
-        (table({b"": LITTLE_ENDIAN})[:-1], "does not end as the index of a checkpoint does"),
+        (b"", "does not end like the index of a checkpoint: it is something else, or truncated"),
+        (b"PK\3\4" * 100, "does not end like the index of a checkpoint"),
+        (SIGNATURE, "does not end like the index of a checkpoint"),
+        (table({b"": LITTLE_ENDIAN})[:-1], "does not end like the index of a checkpoint"),
         (table({b"": LITTLE_ENDIAN})[1:], "damaged"),
-        (b"\xff" * 40 + SIGNATURE, "a number of at most 10 bytes was expected and does not end; it is damaged"),
-        (bytes(40) + SIGNATURE, "fails its checksum; it is damaged, fetch it again"),
+        (b"\xff" * 40 + SIGNATURE, "expected an integer of at most 10 bytes; it is damaged"),
+        (bytes(40) + SIGNATURE, "fails its checksum; it is damaged, download it again"),
         (table({}), "has no header"),
         (table({b"x": entry(1, (), 0, 0, bytes(4))}), "has no header"),
-        (table({b"": field(1, b"V1")}), "describes something else than variables: field 1 is of kind 2"),
-        (table({b"": b"\x0f"}), "describes something else than variables: field 1 is of kind 7"),
-        (table({b"": field(1, 1) + field(2, 1)}), "its numbers are big-endian; load and save it with TensorFlow"),
-        (table({b"": field(1, 1) + field(3, field(2, 2))}), "wants a reader of version 2, this one is of version 1"),
-        (table({b"": LITTLE_ENDIAN, b"x": b"\x0a"}), "bytes were expected where 0 are left; it is damaged"),
+        (table({b"": field(1, b"V1")}), "does not describe variables: field 1 has wire type 2"),
+        (table({b"": b"\x0f"}), "does not describe variables: field 1 has wire type 7"),
+        (table({b"": field(1, 1) + field(2, 1)}), "it is big-endian; load and save it with TensorFlow"),
+        (table({b"": field(1, 1) + field(3, field(2, 2))}), "requires a reader of version 2; this one has version 1"),
+        (table({b"": LITTLE_ENDIAN, b"x": b"\x0a"}), "bytes, 0 are left; it is damaged"),
         (table({b"": LITTLE_ENDIAN, b"x": field(2, field(2, field(1, 2**64 - 1)))}), "dimension of unknown size"),
         (table({b"": LITTLE_ENDIAN, b"\xff": b""}), "can't decode byte 0xff"),
         (table({b"": LITTLE_ENDIAN}, damage=lambda data: data[:3]), "too short; it is damaged"),
-        (table({b"": LITTLE_ENDIAN}, damage=lambda data: b"\7" + data[1:]), "7 bytes were expected where 0 are left"),
-        (table({b"": LITTLE_ENDIAN}, snappy=True, damage=lambda data: data + b"\0a"), "compressed block holds"),
-        (table({b"": LITTLE_ENDIAN}, snappy=True, damage=lambda data: b"\4\2\1\0"), "copies from before its beginning"),
+        (table({b"": LITTLE_ENDIAN}, damage=lambda data: b"\7" + data[1:]), "expected 7 bytes, 0 are left"),
+        (table({b"": LITTLE_ENDIAN}, snappy=True, damage=lambda data: data + b"\0a"), "compressed block has"),
+        (table({b"": LITTLE_ENDIAN}, snappy=True, damage=lambda data: b"\4\2\1\0"), "refers to bytes before its start"),
     ],
 )
-def test_says_what_is_wrong_with_an_index(tmp_path, index, message):
+def test_damaged_index(tmp_path, index, message):
     (tmp_path / "m.index").write_bytes(index)
     with pytest.raises(ValueError, match=f"^Cannot read .*m.index: .*{message}"):
         TensorBundle(tmp_path / "m")
 
 
-def test_says_that_an_index_is_not_sorted(tmp_path):
+def test_unsorted_index(tmp_path):
     one = block([(b"", LITTLE_ENDIAN), (b"b", b""), (b"a", b"")], 1) + b"\0"
     two = block([(b"b", varint(0) + varint(len(one) - 1))], 1) + b"\0"
     body = one + stored_crc32c(one) + two + stored_crc32c(two)
@@ -199,11 +198,11 @@ def test_says_that_an_index_is_not_sorted(tmp_path):
         TensorBundle(tmp_path / "m")
 
 
-def test_refuses_other_compressions(tmp_path):
+def test_unknown_compression(tmp_path):
     index = table({b"": LITTLE_ENDIAN})
     first = block([(b"", LITTLE_ENDIAN)], 1) + b"\2"
     (tmp_path / "m.index").write_bytes(first + stored_crc32c(first) + index[len(first) + 4 :])
-    with pytest.raises(ValueError, match=r"block at byte 0 is compressed in way 2, not 0 or 1 \(Snappy\)"):
+    with pytest.raises(ValueError, match=r"block at byte 0 has compression 2, not 0 \(none\) or 1 \(Snappy\)"):
         TensorBundle(tmp_path / "m")
 
 
@@ -213,20 +212,20 @@ DATA = np.arange(6, dtype="<f4").tobytes()
 @pytest.mark.parametrize(
     "record, message",
     [
-        (entry(1, (6,), 0, 4, DATA), "it ends at byte 28, the file at 24: it is cut short; fetch it again"),
-        (entry(1, (6,), 0, 2**63, DATA), "it is cut short"),
-        (entry(1, (2**40,), 0, 0, DATA, size=2**42), "it is cut short"),
-        (entry(1, (5,), 0, 0, DATA), r"24 bytes do not hold float32 of shape \(5,\)"),
-        (entry(2, (6,), 0, 0, DATA), r"24 bytes do not hold float64 of shape \(6,\)"),
-        (entry(1, (), 0, 0, DATA), r"24 bytes do not hold float32 of shape \(\)"),
-        (entry(1, (6,), 0, 0, DATA[::-1]), "it fails its checksum, the file is damaged; fetch it again"),
-        (entry(STRING, (6,), 0, 0, DATA), r"it is of TensorFlow's type 7 \(7: strings\), for which numpy has no array"),
-        (entry(0, (6,), 0, 0, DATA), "type 0"),
+        (entry(1, (6,), 0, 4, DATA), "it ends at byte 28, the file at 24: the file is truncated; download it again"),
+        (entry(1, (6,), 0, 2**63, DATA), "the file is truncated"),
+        (entry(1, (2**40,), 0, 0, DATA, size=2**42), "the file is truncated"),
+        (entry(1, (5,), 0, 0, DATA), r"24 bytes are not the size of float32 with shape \(5,\)"),
+        (entry(2, (6,), 0, 0, DATA), r"24 bytes are not the size of float64 with shape \(6,\)"),
+        (entry(1, (), 0, 0, DATA), r"24 bytes are not the size of float32 with shape \(\)"),
+        (entry(1, (6,), 0, 0, DATA[::-1]), "it fails its checksum, so the file is damaged; download it again"),
+        (entry(STRING, (6,), 0, 0, DATA), r"it has TensorFlow's dtype 7 \(7: strings\), which numpy does not have"),
+        (entry(0, (6,), 0, 0, DATA), "dtype 0"),
         (entry(1, (6,), 0, 0, DATA) + field(7, b""), "it is partitioned; load it with TensorFlow"),
         (entry(1, (0, 2**62, 2**62), 0, 0, b""), "array is too big|maximum|Maximum"),
     ],
 )
-def test_says_what_is_wrong_with_a_variable(tmp_path, record, message):
+def test_damaged_variable(tmp_path, record, message):
     records = {b"": LITTLE_ENDIAN, b"good": entry(1, (6,), 0, 0, DATA), b"lm/bad": record}
     bundle = TensorBundle(write(tmp_path / "m", records, [DATA]))
     assert bundle["good"].tobytes() == DATA
@@ -235,7 +234,7 @@ def test_says_what_is_wrong_with_a_variable(tmp_path, record, message):
 
 
 def read_all(prefix: Path) -> dict[str, np.ndarray]:
-    """The variables that can be read; whatever is wrong with the rest is said as it should be."""
+    """Return the variables that can be read; errors of the others must name the file and the variable."""
     arrays = {}
     try:
         bundle = TensorBundle(prefix)
@@ -251,9 +250,9 @@ def read_all(prefix: Path) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("snappy", [False, True])
-def test_damaged_files_give_the_right_arrays_or_an_error(tmp_path, snappy):
+def test_damaged_files_give_the_right_arrays_or_raise(tmp_path, snappy):
     expected = variables()
-    prefix = write(tmp_path / "m", *records_of(expected), snappy=snappy)
+    prefix = write(tmp_path / "m", *to_records(expected), snappy=snappy)
     files = {path: path.read_bytes() for path in tmp_path.iterdir()}
     generator = np.random.default_rng(0)
     complete = 0
@@ -270,13 +269,13 @@ def test_damaged_files_give_the_right_arrays_or_an_error(tmp_path, snappy):
         path.write_bytes(files[path])
         assert all(same(array, expected[name]) for name, array in found.items())
         complete += len(found) == len(expected)
-    assert complete < 30  # the zeros of a footer and a few bits beside them may be anything
+    assert complete < 30  # the zeros of a footer and a few bits next to them are not checked
 
 
 @pytest.mark.parametrize("snappy", [False, True])
-def test_wrong_content_with_right_checksums_gives_an_error_at_most(tmp_path, snappy):
+def test_wrong_content_with_valid_checksums_raises_at_worst(tmp_path, snappy):
     generator = np.random.default_rng(1)
-    records, shards = records_of(variables())
+    records, shards = to_records(variables())
 
     def damage(data: bytes) -> bytes:
         data = bytearray(data)

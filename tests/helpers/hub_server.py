@@ -1,4 +1,4 @@
-"""A loopback Hugging Face Hub for tests: the standard library only, on 127.0.0.1, its repositories a folder on disk.
+"""A loopback Hugging Face Hub for tests, on 127.0.0.1, with its repositories in a folder; standard library only.
 
     with LoopbackHub(tmp_path / "store") as hub:
         subprocess.run([sys.executable, "push.py"], env=hub.client_env(tmp_path / "home"), check=True)
@@ -9,15 +9,15 @@ It answers the unmodified `huggingface_hub` client for model repositories:
     upload_file, upload_folder, create_commit, delete_*: validate-yaml, preupload, LFS batch + PUT + verify, commit
     hf_hub_download, snapshot_download, file_exists: HEAD and GET of /resolve/, ranges included
 
-Any token will do, but writing and all that touches a private repository need one (401). What is missing is a 404
-with X-Error-Code RepoNotFound, RevisionNotFound or EntryNotFound. Model cards are not judged. All else (pull requests,
-tags, datasets, Xet) is a 501, which the client raises at once. `hub.requests` lists (method, path, status) of answers,
-`hub.messages` has the messages of commits by sha. A bad day is a `hub.before` that is called with each request and
-raises a HubError to refuse it or a ConnectionError to hang up.
+Any token is accepted, but writing and private repositories require one (401). What does not exist is a 404 with
+X-Error-Code RepoNotFound, RevisionNotFound or EntryNotFound. Model cards are not validated. Everything else (pull
+requests, tags, datasets, Xet) is a 501, which the client raises at once. `hub.requests` lists (method, path, status) of
+responses, `hub.messages` the commit messages by SHA. To simulate failures, set `hub.before`: it is called with each
+request and may raise a HubError to refuse it or a ConnectionError to disconnect.
 
-    store/lfs/{sha256}                    what came through LFS, checked against its name
-    store/models/{repo}/refs/{branch}     the sha of the branch's last commit (`private` beside refs/: a private one)
-    store/models/{repo}/{sha}/            the files of that commit, hard links to its parent's where nothing changed
+    store/lfs/{sha256}                    LFS uploads, verified against their names
+    store/models/{repo}/refs/{branch}     the SHA of the branch's last commit (`private` next to refs/: a private one)
+    store/models/{repo}/{sha}/            the files of that commit, hard links to its parent's if unchanged
 """
 
 import base64
@@ -34,7 +34,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-USER = "test-user"  # whose token it is: owner of the repositories created without an owner
+USER = "test-user"  # owner of the token, and of repositories that are created without an owner
 LFS_PATTERNS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.onnx", "*.h5", "*.gz", "*.zip")
 ROUTES = []
 
@@ -48,7 +48,7 @@ class HubError(Exception):
 
 
 def inside(folder, name):
-    """folder/name, unless that is outside folder."""
+    """Return folder/name, or refuse a name that is outside of the folder."""
     if not (path := (folder / name).resolve()).is_relative_to(folder):
         raise HubError(400, f"Invalid path: {name}")
     return path
@@ -60,13 +60,13 @@ def is_lfs(name, sample, size):
 
 @functools.cache  # the files of a commit do not change
 def entry(root, path):
-    """A file or folder of a commit as /tree/ lists it; `oid` is what git calls it, `lfs` is there if LFS keeps it."""
+    """Return a file or folder of a commit as /tree/ lists it: `oid` is its git hash, `lfs` is set for LFS files."""
     name = path.relative_to(root).as_posix()
     if path.is_dir():
         return {"type": "directory", "path": name, "oid": hashlib.sha1(f"{root}/{name}".encode()).hexdigest()}
     blob = path.read_bytes()
     found = {"type": "file", "path": name, "size": len(blob)}
-    if is_lfs(name, blob, len(blob)):  # then git has a pointer to it
+    if is_lfs(name, blob, len(blob)):  # git has a pointer to it
         sha256 = hashlib.sha256(blob).hexdigest()
         blob = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {len(blob)}\n".encode()
         found["lfs"] = {"oid": sha256, "sha256": sha256, "size": found["size"], "pointerSize": len(blob)}
@@ -78,7 +78,7 @@ class LoopbackHub:
         self.store = Path(store).resolve()
         self.requests, self.messages, self.lock = [], {}, threading.Lock()
         self.before = lambda request: None
-        self.awaited = {}  # sha256 -> size of the LFS uploads a batch call has announced
+        self.announced = {}  # sha256 -> size of the LFS uploads that a batch call has announced
 
     def __enter__(self):
         (self.store / "lfs").mkdir(parents=True, exist_ok=True)
@@ -94,14 +94,14 @@ class LoopbackHub:
         self.thread.join()
 
     def client_env(self, home: Path, token: str | None = "hf_test") -> dict[str, str]:
-        """The environment for a process whose huggingface_hub (and transformers) is to know no Hub but this."""
+        """Return the environment for a process that uses this Hub only."""
         env = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING", "TRANSFORMERS_"))}
         env |= {"HF_ENDPOINT": self.endpoint, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1", "NO_PROXY": "127.0.0.1"}
         env |= {"HF_HUB_DISABLE_TELEMETRY": "1", "DISABLE_SAFETENSORS_CONVERSION": "1"}
         return env | ({"HF_TOKEN": token} if token else {})
 
     def commit(self, repo, branch, payload):
-        """Apply a commit's operations (NDJSON) to the branch, which is created if need be; the new sha."""
+        """Apply a commit's operations (NDJSON) to a branch, which is created if necessary; return the new SHA."""
         with self.lock, tempfile.TemporaryDirectory(dir=repo) as tmp:
             new, ref, parent = Path(tmp).resolve() / "tree", repo / "refs" / quote(branch, safe=""), ""
             message = None
@@ -119,7 +119,7 @@ class LoopbackHub:
                 if kind == "deletedFolder":
                     shutil.rmtree(path)
                     continue
-                path.unlink(missing_ok=kind != "deletedFile")  # a hard link is replaced, never written through
+                path.unlink(missing_ok=kind != "deletedFile")  # replace hard links, never write through them
                 path.parent.mkdir(parents=True, exist_ok=True)
                 if kind == "file":
                     path.write_bytes(base64.b64decode(value["content"], validate=True))
@@ -127,11 +127,11 @@ class LoopbackHub:
                     os.link(self.lfs_blob(value["oid"], value.get("size")), path)
                 elif kind != "deletedFile":
                     raise HubError(501, f"LoopbackHub does not know the operation {kind}")
-            for path in sorted(new.rglob("*"), reverse=True):  # git knows no empty folders
+            for path in sorted(new.rglob("*"), reverse=True):  # git does not track empty folders
                 if path.is_dir() and not any(path.iterdir()):
                     path.rmdir()
             sha = hashlib.sha1(parent.encode() + payload).hexdigest()
-            if not (repo / sha).exists():  # else another branch has had this very commit
+            if not (repo / sha).exists():  # otherwise another branch has the same commit
                 new.rename(repo / sha)
             ref.parent.mkdir(exist_ok=True)
             ref.write_text(sha)
@@ -146,7 +146,7 @@ class LoopbackHub:
 
 
 def route(method, pattern, token=False):
-    """Have the function answer these requests with the JSON it returns; `token`: refuse those that bring none."""
+    """Answer these requests with the JSON that the function returns; with `token`, refuse requests without one."""
     groups = {"repo": r"[\w.-]+(?:/[\w.-]+)?", "rev": "[^/]+", "path": ".+", "oid": "[0-9a-f]{64}"}
     regex = re.compile(re.sub(r"\{(\w+)\}", lambda m: f"(?P<{m[1]}>{groups[m[1]]})", pattern))
     return lambda function: ROUTES.append((method, regex, token, function)) or function
@@ -165,14 +165,14 @@ class Handler(BaseHTTPRequestHandler):
             for method, regex, token, function in ROUTES:
                 if method == self.command.replace("HEAD", "GET") and (match := regex.fullmatch(self.url.path)):
                     arguments = {k: v and unquote(v) for k, v in match.groupdict().items()}
-                    if token and not self.token:  # a repository's 401 gets a code: the client infers it on https only
+                    if token and not self.token:  # with a code for repositories, which the client infers on https only
                         code = "RepoNotFound" if "rev" in arguments else None
                         raise HubError(401, "Invalid username or password.", code)
                     if (answer := function(self, **arguments)) is not None:
                         self.reply(200, answer)
                     return
             raise HubError(501, f"LoopbackHub does not answer {self.command} {self.url.path}")
-        except ConnectionError:  # the client has gone
+        except ConnectionError:  # the client has disconnected
             self.close_connection = True
         except HubError as e:
             self.reply(e.status, {"error": str(e)}, **e.headers)
@@ -201,7 +201,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def repo(self, repo_id, revision="main"):
-        """The folder of a repository and the commit sha of a branch name or a full sha."""
+        """Return the folder of a repository and the commit of a branch or full SHA."""
         repo = inside(self.hub.store / "models", repo_id)
         if not (repo / "refs" / "main").is_file():
             raise HubError(404, "Repository not found", "RepoNotFound")
@@ -271,7 +271,7 @@ class Handler(BaseHTTPRequestHandler):
         for file in json.loads(self.body)["files"]:
             mode = "lfs" if is_lfs(file["path"], base64.b64decode(file["sample"]), file["size"]) else "regular"
             old = entry(repo / sha, p) if (p := inside(repo / sha, file["path"])).is_file() else {}
-            oid = old.get("lfs", old).get("oid")  # the client leaves out of its commit what has not changed
+            oid = old.get("lfs", old).get("oid")  # the client skips unchanged files
             answer.append({"path": file["path"], "uploadMode": mode, "shouldIgnore": False, "oid": oid})
         return {"files": answer}
 
@@ -280,16 +280,16 @@ class Handler(BaseHTTPRequestHandler):
         self.repo(repo)
         objects = json.loads(self.body)["objects"]
         for o in objects:
-            if not inside(self.hub.store / "lfs", o["oid"]).exists():  # else there is nothing to do
-                self.hub.awaited[o["oid"]] = o["size"]
+            if not inside(self.hub.store / "lfs", o["oid"]).exists():  # otherwise it is already uploaded
+                self.hub.announced[o["oid"]] = o["size"]
                 hrefs = {"upload": f"/lfs/{o['oid']}", "verify": f"/{repo}.git/info/lfs/verify"}
                 o["actions"] = {action: {"href": self.hub.endpoint + href} for action, href in hrefs.items()}
         return {"transfer": "basic", "objects": objects}
 
-    @route("PUT", "/lfs/{oid}")  # without a token: for the client, a presigned address
+    @route("PUT", "/lfs/{oid}")  # without a token: to the client it is a presigned URL
     def lfs_put(self, oid):
-        if (len(self.body), hashlib.sha256(self.body).hexdigest()) != (self.hub.awaited.get(oid), oid):
-            raise HubError(400, f"Not the content announced as sha256 {oid}")
+        if (len(self.body), hashlib.sha256(self.body).hexdigest()) != (self.hub.announced.get(oid), oid):
+            raise HubError(400, f"Not the announced content with sha256 {oid}")
         (self.hub.store / "lfs" / oid).write_bytes(self.body)
         return {}
 

@@ -1,9 +1,9 @@
-"""Writers of released ELMos, tiny and random, in every format that `elmo convert` reads.
+"""Writers of tiny random ELMos in every format that `elmo convert` reads.
 
-Weights are so large and biases so far from zero that clips fire, gates open and close and nothing hides behind a zero.
-Written from the files of the originals, not from the tables of the package.
+Weights and biases are large enough that clips take effect, gates open and close and nothing hides behind a zero. The
+names are those of the original files, not taken from the tables of the package.
 
-Shapes: D numbers a character; F filters; H cells and P outputs of one direction; V words.
+Shapes: D character embedding; F filters; H cells and P outputs per direction; V words.
 """
 
 import copy
@@ -18,25 +18,25 @@ import h5py
 import numpy as np
 import torch
 
-from helpers.tensor_bundles import records_of
+from helpers.tensor_bundles import to_records
 from helpers.tensor_bundles import write as write_bundle
 
 WORDS = "</S> <S> <UNK> the cat sat on it . Yes wörd".split()
 MANY_LANGS_WORDS = "<oov> <bos> <eos> <pad> the cat sat on it . Yes wörd".split()  # 12
-# 32, the last of them a space that ELMoForManyLangs strips away
+# 32, the last one a space that ELMoForManyLangs strips
 MANY_LANGS_CHARACTERS = ["<oov>", "<bos>", "<eos>", "<bow>", "<eow>", "<pad>", *"abcdehinorstuwxyzö.,!?Жж你", "\u3000"]
-GONE = object()  # the value of a key that is to be left out
+REMOVED = object()  # the value that removes a key
 
 
 def changed(options: dict, changes: dict) -> dict:
-    """A copy of nested options with other values, by names as "lstm.dim"."""
+    """Return a copy of nested options with other values, by names like "lstm.dim"."""
     options = copy.deepcopy(options)
     for path, value in changes.items():
         *parts, key = path.split(".")
         place = options
         for part in parts:
             place = place[part]
-        if value is GONE:
+        if value is REMOVED:
             del place[key]
         else:
             place[key] = value
@@ -44,7 +44,7 @@ def changed(options: dict, changes: dict) -> dict:
 
 
 def draw(shapes: dict[str, tuple[int, ...]], seed: int = 0, lstm: float = 2.0) -> dict[str, np.ndarray]:
-    """Random arrays; `lstm` is the scale of the LSTMs' numbers."""
+    """Return random arrays; `lstm` is the scale of the LSTMs' weights."""
     generator = np.random.default_rng(seed)
     arrays = {}
     for name, shape in shapes.items():
@@ -80,7 +80,10 @@ def write_zip(path: Path, files: dict[str, bytes]) -> Path:
 
 
 def bilm_options(**changes) -> dict:
-    """3 + 4 + 5 filters, 7 cells, 5 outputs, narrow clips; `changes` as lstm_dim=9 or char_cnn=GONE."""
+    """Return options with 3 + 4 + 5 filters, 7 cells, 5 outputs and tight clips.
+
+    Changes are passed like lstm_dim=9 or char_cnn=REMOVED.
+    """
     options = {
         "bidirectional": True,
         "char_cnn": {
@@ -139,7 +142,7 @@ def bilm_arrays(options: dict, seed: int = 0, lstm: float = 2.0, **sizes) -> dic
 
 
 def without_layers(name: str) -> str:
-    """The name of a cell in a model of one layer."""
+    """Return the name of a cell in a single-layer model."""
     return name.replace("/MultiRNNCell/Cell0", "")
 
 
@@ -150,8 +153,15 @@ def write_hdf5(path: Path, arrays: dict[str, np.ndarray]) -> Path:
     return path
 
 
+def read_hdf5(path: Path) -> dict[str, np.ndarray]:
+    found = {}
+    with h5py.File(path) as file:
+        file.visititems(lambda name, item: found.update({name: item[...]}) if isinstance(item, h5py.Dataset) else None)
+    return found
+
+
 def write_bilm(folder: Path, options, arrays: dict[str, np.ndarray], vocab: list[str] | None = None, stem="") -> Path:
-    """weights.hdf5, options.json and, where there are, vocab.txt and softmax.hdf5."""
+    """Write weights.hdf5, options.json and, if there are any, vocab.txt and softmax.hdf5."""
     folder.mkdir(parents=True, exist_ok=True)
     softmax = {name: array for name, array in arrays.items() if name.startswith("softmax/")}
     write_hdf5(folder / f"{stem}weights.hdf5", {name: arrays[name] for name in arrays if name not in softmax})
@@ -164,22 +174,22 @@ def write_bilm(folder: Path, options, arrays: dict[str, np.ndarray], vocab: list
 
 
 def variable(name: str) -> str:
-    """The name of an array of the hdf5 file as a variable of TensorFlow."""
-    for theirs, variables in (
+    """Return the TensorFlow variable for a name in the .hdf5 file."""
+    for pattern, replacement in (
         (r"/RNN/MultiRNNCell/Cell(\d+)/LSTMCell/", r"/rnn/multi_rnn_cell/cell_\1/lstm_cell/"),
         (r"/RNN/LSTMCell/", "/rnn/lstm_cell/"),
         (r"/W_0$", "/kernel"),
         (r"/B$", "/bias"),
         (r"/W_P_0$", "/projection/kernel"),
     ):
-        name = re.sub(theirs, variables, name)
+        name = re.sub(pattern, replacement, name)
     return name
 
 
 def write_checkpoint(
     folder: Path, options: dict, arrays: dict[str, np.ndarray], vocab: list[str] | None = None, step: int = 7
 ) -> Path:
-    """A checkpoint of bilm-tf's training, with the optimizer's memory; gives its prefix."""
+    """Write a training checkpoint of bilm-tf, with the optimizer's state; return its prefix."""
     folder.mkdir(parents=True, exist_ok=True)
     variables = {"global_step": np.array(step), "train_perplexity": np.array(99.5, np.float32)}
     for name, array in arrays.items():
@@ -187,17 +197,17 @@ def write_checkpoint(
     write_json(folder / "options.json", options)
     if vocab is not None:
         write_lines(folder / "vocab.txt", vocab)
-    return write_bundle(folder / f"model.ckpt-{step}", *records_of(variables))
+    return write_bundle(folder / f"model.ckpt-{step}", *to_records(variables))
 
 
 def tf_hub_options() -> dict:
-    """What a module for TensorFlow Hub is made with; its file does not say it."""
+    """Return the options of the TensorFlow Hub module, which its files do not contain."""
     clips = {"lstm_cell_clip": 3, "lstm_proj_clip": 3}
-    return bilm_options(**clips, char_cnn_n_highway=1, char_cnn_filters=[[1, 4], [3, 6]], n_tokens_vocab=GONE)
+    return bilm_options(**clips, char_cnn_n_highway=1, char_cnn_filters=[[1, 4], [3, 6]], n_tokens_vocab=REMOVED)
 
 
 def write_tf_hub(folder: Path, arrays: dict[str, np.ndarray], weights: np.ndarray, scaling: float) -> Path:
-    """A module of TensorFlow Hub: a graph for prediction, so that row 0 of the characters is that of no word."""
+    """Write a TensorFlow Hub module: an inference graph, whose character embedding has a padding row."""
     variables = {}
     for name, array in arrays.items():
         name = variable(name).replace("/rnn/multi_rnn_cell/cell_", "/RNN/MultiRNNCell/Cell")
@@ -207,7 +217,7 @@ def write_tf_hub(folder: Path, arrays: dict[str, np.ndarray], weights: np.ndarra
     mix = {"aggregation/weights": weights.astype(np.float32), "aggregation/scaling": np.float32(scaling)}
     (folder / "variables").mkdir(parents=True)
     (folder / "saved_model.pb").touch()
-    write_bundle(folder / "variables" / "variables", *records_of({**variables, **states, **mix}))
+    write_bundle(folder / "variables" / "variables", *to_records({**variables, **states, **mix}))
     return folder
 
 
@@ -215,7 +225,10 @@ def write_tf_hub(folder: Path, arrays: dict[str, np.ndarray], weights: np.ndarra
 
 
 def many_langs_options(**changes) -> dict:
-    """3 + 4 + 5 filters, 3 numbers a word, 7 cells, 5 outputs; `changes` as encoder_dim=9."""
+    """Return options with 3 + 4 + 5 filters, word vectors of size 3, 7 cells and 5 outputs.
+
+    Changes are passed like encoder_dim=9.
+    """
     options = {
         "encoder": {"name": "elmo", "projection_dim": 5, "cell_clip": 0.9, "proj_clip": 0.5, "dim": 7, "n_layers": 2},
         "token_embedder": {
@@ -288,7 +301,7 @@ def write_many_langs(
     classifier: dict[str, np.ndarray] | None = None,
     configs: str = "",
 ) -> Path:
-    """config.json, the second json beside it or below `configs`, two dictionaries and the pickles."""
+    """Write config.json, the options next to it or in the folder `configs`, two dictionaries and the pickles."""
     folder.mkdir(parents=True, exist_ok=True)
     name = "cnn_4_3_5_7_sample.json"
     write_json(folder / "config.json", {"seed": 1, "config_path": f"/users4/conll18st/elmo/configs/{name}", "lr": 0.01})
@@ -309,7 +322,7 @@ ELMO = "text_field_embedder.token_embedder_elmo._elmo."
 
 
 def allennlp_arrays(options: dict, seed: int = 0, lstm: float = 2.0, mixes: int = 1) -> dict[str, np.ndarray]:
-    """The weights of a tagger, those of its ELMo below ELMO."""
+    """Return the weights of a tagger; those of its ELMo start with ELMO."""
     cnn, sizes, embedder = options["char_cnn"], options["lstm"], "_elmo_lstm._token_embedder."
     dim, size = cnn["embedding"]["dim"], sizes["projection_dim"]
     shapes = {embedder + "_char_embedding_weights": (262, dim)}
@@ -323,7 +336,7 @@ def allennlp_arrays(options: dict, seed: int = 0, lstm: float = 2.0, mixes: int 
     shapes = {ELMO + name: shape for name, shape in shapes.items()}
     around = {"encoder._module.weight_ih_l0": (8, 2 * size), "tag_projection_layer._module.bias": (3,)}
     arrays = draw({**shapes, **around}, seed, lstm)
-    arrays[ELMO + embedder + "_char_embedding_weights"][0] = 0  # no word here
+    arrays[ELMO + embedder + "_char_embedding_weights"][0] = 0  # padding
     return arrays
 
 
@@ -334,7 +347,7 @@ def write_allennlp(
     do_layer_norm: bool = False,
     files: dict[str, bytes] | None = None,
 ) -> Path:
-    """model.tar.gz with weights.th, config.json and other files."""
+    """Write a model.tar.gz with weights.th, config.json and other files."""
     settings = {"type": "elmo_token_embedder", "options_file": options_file, "do_layer_norm": do_layer_norm}
     model = {"type": "simple_tagger", "text_field_embedder": {"token_embedders": {"elmo": settings}}}
     folder = path.parent / "serialization"

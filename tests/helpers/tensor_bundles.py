@@ -12,7 +12,7 @@ BFLOAT16, STRING = 14, 7
 
 
 def naive_crc32c(data: bytes) -> int:
-    """Bit by bit, from the definition."""
+    """Compute it bit by bit, by definition."""
     checksum = 0xFFFFFFFF
     for byte in data:
         checksum ^= byte
@@ -56,8 +56,8 @@ def block(records: list[tuple[bytes, bytes]], restart: int) -> bytes:
     return out + b"".join(start.to_bytes(4, "little") for start in [*starts, len(starts)])
 
 
-def snap(data: bytes) -> bytes:
-    """Snappy, naively: the longest copy of at least 4 bytes wherever there is one, in all three forms of copies."""
+def compress_snappy(data: bytes) -> bytes:
+    """Compress naively: the longest copy of at least 4 bytes wherever there is one, in all three encodings."""
     out, at, literal = varint(len(data)), 0, b""
     while at < len(data):
         sizes = range(min(64, len(data) - at), 3, -1)
@@ -66,7 +66,7 @@ def snap(data: bytes) -> bytes:
             literal += data[at : at + 1]
             at += 1
             continue
-        out, literal = out + literally(literal), b""
+        out, literal = out + encode_literal(literal), b""
         back = at - data.rfind(data[at : at + size], 0, at + size - 1)
         if size < 12 and back < 2048:
             out += bytes([back >> 8 << 5 | size - 4 << 2 | 1, back % 256])
@@ -75,10 +75,10 @@ def snap(data: bytes) -> bytes:
         else:
             out += bytes([size - 1 << 2 | 3]) + back.to_bytes(4, "little")
         at += size
-    return out + literally(literal)
+    return out + encode_literal(literal)
 
 
-def literally(data: bytes) -> bytes:
+def encode_literal(data: bytes) -> bytes:
     last = len(data) - 1
     if last < 60:
         return bytes([last << 2]) + data if data else b""
@@ -87,12 +87,12 @@ def literally(data: bytes) -> bytes:
 
 
 def table(records: dict[bytes, bytes], size=3, restart=2, snappy=False, damage=lambda data: data) -> bytes:
-    """A sorted table with `size` records in each block; `damage` comes before the checksum."""
+    """Return a sorted table with `size` records per block; `damage` is applied before the checksum."""
     out, places, records = b"", [], sorted(records.items())
 
     def add(content: bytes) -> bytes:
         nonlocal out
-        content = damage(snap(content) if snappy else content)
+        content = damage(compress_snappy(content) if snappy else content)
         place = varint(len(out)) + varint(len(content))
         out += content + bytes([snappy]) + stored_crc32c(content + bytes([snappy]))
         return place
@@ -104,8 +104,8 @@ def table(records: dict[bytes, bytes], size=3, restart=2, snappy=False, damage=l
     return out + footer.ljust(40, b"\0") + SIGNATURE
 
 
-def records_of(variables: dict[str, np.ndarray]) -> tuple[dict[bytes, bytes], list[bytes]]:
-    """The records of a table and the data of two shards, which take turns."""
+def to_records(variables: dict[str, np.ndarray]) -> tuple[dict[bytes, bytes], list[bytes]]:
+    """Return the records of a table and the data of two shards, between which the variables alternate."""
     records, shards = {b"": LITTLE_ENDIAN}, [b"", b""]
     for number, (name, array) in enumerate(variables.items()):
         data, shard = array.tobytes(), number % 2

@@ -1,6 +1,6 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""What the model card of a converted checkpoint says of its source."""
+"""The section of a converted checkpoint's model card about its source."""
 
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -11,7 +11,7 @@ from .verification import TOLERANCE, Verification
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a checkpoint comes from and how near it is to it."""
+    """The files that a checkpoint was converted from, and how closely it reproduces them."""
 
     format: str
     files: list[tuple[str, int, str]]  # name, bytes, SHA-256
@@ -19,6 +19,7 @@ class Provenance:
     notes: list[str] = field(default_factory=list)
 
     def section(self) -> str:
+        """Return the Markdown text."""
         return fill_template(
             "source",
             version=version("transformers-elmo"),

@@ -1,10 +1,10 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""What a checkpoint computes where nobody has heard of this package: run by verification.py in a process of its own.
+"""Save what a checkpoint computes; verification.py runs this script in a process of its own.
 
     python checkpoint_activations.py CHECKPOINT SENTENCES.json ACTIVATIONS.npz
 
-The model and the tokenizer are the code in the checkpoint, as for anyone who loads it from the Hub.
+It does not import this package: the code is that of the checkpoint, as for anyone who loads it from the Hub.
 """
 
 import json
@@ -18,8 +18,8 @@ from transformers import AutoConfig, AutoModel, AutoModelForPreTraining, AutoTok
 @torch.no_grad()
 def main(checkpoint: str, sentences_file: str, output: str):
     config = AutoConfig.from_pretrained(checkpoint, trust_remote_code=True)
-    has_softmax = config.architectures == ["ElmoForPreTraining"]
-    auto_class = AutoModelForPreTraining if has_softmax else AutoModel
+    has_lm_head = config.architectures == ["ElmoForPreTraining"]
+    auto_class = AutoModelForPreTraining if has_lm_head else AutoModel
     model = auto_class.from_pretrained(checkpoint, trust_remote_code=True).eval()
     tokenizer = AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=True)
     arrays = {}
@@ -31,11 +31,11 @@ def main(checkpoint: str, sentences_file: str, output: str):
         arrays[f"layers_{number}"] = torch.cat(outputs.hidden_states).numpy()  # (L + 1, T, 2P)
         arrays[f"mix_{number}"] = outputs.last_hidden_state[0].numpy()  # (T, 2P)
         arrays[f"ids_{number}"] = inputs["input_ids"][0].numpy()  # (T,)
-        if has_softmax and number == 0:
+        if has_lm_head and number == 0:
             outputs = model(**inputs)
             logits = torch.cat([outputs.forward_logits, outputs.backward_logits])[..., 1:]  # (2, T, V)
             arrays["next_words"] = logits.double().log_softmax(-1).float().numpy()
-    np.savez(output, **arrays)
+    np.savez(output, **arrays)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

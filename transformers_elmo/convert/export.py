@@ -1,10 +1,11 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""A checkpoint becomes the files that bilm-tf and AllenNLP read, so that nobody is locked in."""
+"""Export a checkpoint to the files that bilm-tf and AllenNLP read."""
 
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -12,17 +13,17 @@ from ..configuration_elmo import ElmoConfig
 from ..files import check_new_folder, new_folder
 from ..modeling_elmo import ElmoPreTrainedModel
 from ..tokenization_elmo import ElmoTokenizer
-from .reading import import_h5py
+from .sources.bilm import import_h5py
 from .weight_names import BILM
 
 
 def export_bilm(model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer, output: Path):
-    """Write options.json, weights.hdf5, vocab.txt where there are words and softmax.hdf5 where there is a softmax.
+    """Write options.json, weights.hdf5 and, if the checkpoint has them, vocab.txt and softmax.hdf5 to a new folder.
 
-    Converted again they give the same checkpoint bit for bit, unless the weights held the forget bias.
+    Converting them gives the same checkpoint bit for bit, unless its weights include the forget bias.
     """
     check_expressible(model.config, tokenizer)
-    h5py = import_h5py("Writing hdf5 files")
+    h5py = import_h5py("Writing .hdf5 files")
     weights = {name.removeprefix("elmo."): p.detach() for name, p in model.named_parameters()}
     has_words = tokenizer.vocab_size > len(tokenizer.all_special_tokens)
     check_new_folder(output)
@@ -30,59 +31,61 @@ def export_bilm(model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer, output: Pa
         (staging / "options.json").write_text(json.dumps(bilm_options(model.config), indent=2) + "\n", encoding="utf-8")
         if has_words:
             tokenizer.save_vocabulary(str(staging))
-        written, folded, images = set(), 0.0, {}
+        written: set[str] = set()
+        images: dict[Path, io.BytesIO] = {}
+        rounding = 0.0
         for name in weights:
-            found = BILM.to_theirs(name)
-            if found is None or found[0] in written:  # the mix and a head are no part of the format
+            found = BILM.to_original(name)
+            if found is None or found[0] in written:  # the format has no mix and no classifier
                 continue
-            theirs, names, change = found
+            original, names, conversion = found
             tensors = [weights[n].to(torch.float32) for n in names]
             if name.endswith("_lstm.bias") and model.config.forget_bias != 1:
                 tensors, error = fold_forget_bias(tensors[0], model.config.forget_bias)
-                folded = max(folded, error)
-            array = change.to_theirs(*tensors).contiguous().numpy()
-            path = staging / ("softmax.hdf5" if theirs.startswith("softmax/") else "weights.hdf5")
-            # In memory first: HDF5 crashes where the disk is full.
+                rounding = max(rounding, error)
+            array = conversion.to_original(*tensors).contiguous().numpy()
+            path = staging / ("softmax.hdf5" if original.startswith("softmax/") else "weights.hdf5")
+            # In memory first, as HDF5 crashes on a full disk.
             with h5py.File(images.setdefault(path, io.BytesIO()), "a") as file:
-                file.create_dataset(theirs, data=array)
-            written.add(theirs)
+                file.create_dataset(original, data=array)
+            written.add(original)
         for path, image in images.items():
             path.write_bytes(image.getbuffer())
         files = sorted(path.name for path in staging.iterdir())
-    if folded:
-        print(f"note         the forget bias was taken out of the weights, which rounds by {folded:.1e} at most")
+    if rounding:
+        print(f"note         the forget bias was subtracted from the weights, with a rounding error of {rounding:.1e}")
     if model.config.mix != "learned" or any(weights["mix.weights"] != 0) or weights["mix.gamma"] != 1:
-        print("note         the format has no place for the mix of layers, which was left out")
-    print(f"written      {output}: {', '.join(files)}")
+        print("note         the format has no layer mix, so it was dropped")
+    print(f"saved        {output}: {', '.join(files)}")
 
 
 def check_expressible(config: ElmoConfig, tokenizer: ElmoTokenizer):
-    """bilm-tf has no option for some of ours."""
+    """Raise if the format cannot represent the model."""
     own_characters = "characters" in config.inputs and (
         tokenizer.char_vocab is not None or config.char_vocab_size != 262
     )
     if config.inputs == "words+characters" or own_characters:
         raise ValueError(
-            "The format bilm holds models that read bytes or words; this one reads "
+            "The bilm format supports bytes or words as inputs; this model reads "
             + ("both words and characters." if config.inputs == "words+characters" else "characters of its own.")
         )
     if config.inputs == "words" and config.word_embedding_dim not in (None, config.output_dim):
         raise ValueError(
-            f"The format bilm holds word vectors of the LSTM's size {config.output_dim}; "
-            f"this model has {config.word_embedding_dim}."
+            f"The bilm format supports word embeddings of the LSTM's output size {config.output_dim}; "
+            f"this model's have {config.word_embedding_dim} dimensions."
         )
 
 
 def fold_forget_bias(bias: torch.Tensor, forget_bias: float) -> tuple[list[torch.Tensor], float]:
-    """The bias (4H,) for a forget bias of 1 that is added at run time, and by how much it was rounded."""
+    """Return the bias (4H,) for a forget bias of 1 that is added at run time, and its rounding error."""
     exact = bias.double()
     exact.chunk(4)[1].add_(forget_bias - 1)  # gates i, f, o, j
     return [exact.float()], float((exact.float() - exact).abs().max())
 
 
 def bilm_options(config: ElmoConfig) -> dict:
-    """What ElmoConfig.from_bilm_options reads, and all that bilm-tf and AllenNLP ask for."""
-    options = {
+    """Return the options that bilm-tf, AllenNLP and `ElmoConfig.from_bilm_options` read."""
+    options: dict[str, Any] = {
         "bidirectional": True,
         "dropout": config.dropout,
         "lstm": {

@@ -1,6 +1,6 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""A released ELMo becomes a checkpoint: read, renamed, saved, compared with its source, and then put in its place."""
+"""Convert a released ELMo to a checkpoint: open it, match its weights with the model's, save, verify and rename."""
 
 import json
 import math
@@ -14,68 +14,80 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from ..files import check_new_folder, check_space, new_folder, scratch_folder
+from ..files import check_new_folder, check_space, new_folder, one_line, scratch_folder, sha256_of
 from ..model_card import model_card
 from ..modeling_elmo import ElmoForPreTraining, ElmoModel, ElmoPreTrainedModel
 from .card import Provenance
-from .reading import one_line, sha256_of
-from .sources import Given, Source, open_source
+from .sources import ExtraFiles, Source, open_source
 from .verification import verify
+from .weight_names import Conversion
 
-OF_MIX = "mix."  # a source may have none; it is then the average, as in every new model
+BYTES_PER_WEIGHT = 4  # float32
 
 
 def convert(
     source: Path,
     output: Path,
-    given: Given | None = None,
+    extra_files: ExtraFiles | None = None,
+    *,
     language: str | None = None,
     license: str | None = None,
     title: str | None = None,
 ):
-    """Convert what is at `source` into the checkpoint folder `output`, which must not exist yet.
+    """Convert the released ELMo at `source` to a checkpoint in the new folder `output`, and print a report.
 
-    What is found and measured is printed.
+    Args:
+        source: a file or folder in any of the formats in `sources/`, or the prefix of a TensorFlow checkpoint.
+        extra_files: files that belong to the source but are not beside it.
+        language, license, title: for the model card.
     """
     check_output(output)
-    with new_folder(output) as staging, unpacking_below(output.parent) as scratch:
-        opened = open_source(source, given or Given(), scratch)
+    with new_folder(output) as staging, unpacking_folder(output.parent) as scratch:
+        opened = open_source(source, extra_files or ExtraFiles(), scratch)
         print(f"source       {opened.format}: {', '.join(path.name for path in opened.files)}")
         for note in opened.notes:
             print(f"note         {note}")
-        model = empty_model(opened)
-        plan = renaming(opened, model)
-        size = 4 * sum(math.prod(stored.shape) for stored in opened.arrays.values())
-        check_space("The output", size, output.parent)
-        save(opened, model, plan, staging)
+        model = meta_model(opened)
+        matches = match_weights(opened, model)
+        check_space("The output", BYTES_PER_WEIGHT * num_weights(opened), output.parent)
+        save(opened, model, matches, staging)
         print(f"model        {model.num_parameters():,} parameters")
-        print("parity       the source in plain numpy beside the checkpoint in a fresh process:")
-        verified = verify(opened, staging)
-        for row in verified.rows:
-            print(f"             {row.name:<9} largest {row.largest:7.3f}, largest difference {row.difference:.1e}")
+        print("parity       the source in plain numpy against the checkpoint in a fresh process:")
+        verification = verify(opened, staging)
+        for row in verification.rows:
+            print(f"             {row.name:<9} max |value| {row.largest:7.3f}, max difference {row.difference:.1e}")
         provenance = Provenance(
-            opened.format,
-            [(path.name, path.stat().st_size, sha256_of(path)) for path in opened.files],
-            verified,
-            opened.notes,
+            format=opened.format,
+            files=[(path.name, path.stat().st_size, sha256_of(path)) for path in opened.files],
+            verification=verification,
+            notes=opened.notes,
         )
         card = model_card(
-            opened.config, output.as_posix(), model.num_parameters(), language, license, title, [provenance.section()]
+            opened.config,
+            name=output.as_posix(),
+            num_parameters=model.num_parameters(),
+            language=language,
+            license=license,
+            title=title,
+            sections=[provenance.section()],
         )
         (staging / "README.md").write_text(card, encoding="utf-8")
-    print(f"written      {output}")
+    print(f"saved        {output}")
 
 
 def check_output(output: Path):
+    """Raise unless a checkpoint can be saved at `output`."""
     check_new_folder(output)
     if '"' in str(output):
-        raise ValueError(f"The output must have a name without quotation marks, which code could quote; got {output}.")
+        raise ValueError(
+            f"The output's name must not contain quotation marks, as its model card quotes it; got {output}."
+        )
 
 
 @contextmanager
-def unpacking_below(folder: Path) -> Iterator[Path]:
-    """A folder for what archives hold; errors name it by the archive, since the folder will be gone."""
-    with scratch_folder(folder) as scratch:
+def unpacking_folder(parent: Path) -> Iterator[Path]:
+    """Yield a scratch folder for archives. It will be gone, so errors name a file in it by its path in the archive."""
+    with scratch_folder(parent) as scratch:
         try:
             yield scratch
         except (OSError, ValueError, RuntimeError) as error:
@@ -84,90 +96,114 @@ def unpacking_below(folder: Path) -> Iterator[Path]:
             raise ValueError(str(error).replace(f"{scratch}{os.sep}", "")) from error
 
 
-def empty_model(source: Source) -> ElmoPreTrainedModel:
-    """The model that the source's weights fill, without memory for them."""
-    has_softmax = any("lm_head.weight" in (source.table.to_ours(name) or [()])[0] for name in source.arrays)
-    config, held = source.config, sum(math.prod(stored.shape) for stored in source.arrays.values())
+def meta_model(source: Source) -> ElmoPreTrainedModel:
+    """Return the model for the source's weights on the meta device, where they take no memory."""
+    config, available = source.config, num_weights(source)
     try:
-        # Before it is made, since options may ask for anything.
+        # Checked before the model is built, as a damaged options.json may ask for billions of layers.
         if config.num_hidden_layers + config.num_highway_layers > len(source.arrays):
             raise ValueError(f"{config.num_hidden_layers} LSTM and {config.num_highway_layers} highway layers")
         with torch.device("meta"):
-            model = (ElmoForPreTraining if has_softmax else ElmoModel)(config)
-        if model.num_parameters() > 2 * held + 10**6:
-            raise ValueError(f"{model.num_parameters():,} numbers")
+            model = (ElmoForPreTraining if has_lm_head(source) else ElmoModel)(config)
+        if model.num_parameters() > 2 * available + 10**6:
+            raise ValueError(f"{model.num_parameters():,} weights")
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
-        size = one_line(error) if isinstance(error, ValueError) else "more numbers than can be counted"
+        size = one_line(error) if isinstance(error, ValueError) else "more weights than fit into memory"
         raise ValueError(
-            f"{weight_files(source)} must hold {size}, as the options say; it holds {held:,} numbers."
+            f"{weight_files(source)} must contain {size} according to the options; it contains {available:,} weights."
         ) from error
     return model
+
+
+def has_lm_head(source: Source) -> bool:
+    found = (source.name_table.to_hf(name) for name in source.arrays)
+    return any(match is not None and "lm_head.weight" in match[0] for match in found)
+
+
+def num_weights(source: Source) -> int:
+    return sum(math.prod(stored.shape) for stored in source.arrays.values())
 
 
 def weight_files(source: Source) -> str:
     return " and ".join(dict.fromkeys(str(stored.file) for stored in source.arrays.values()))
 
 
-def renaming(source: Source, model: ElmoPreTrainedModel) -> dict[str, str]:
-    """Their name for each parameter of ours: every array has a place, every parameter an array, and all shapes fit."""
+def match_weights(source: Source, model: ElmoPreTrainedModel) -> dict[str, tuple[tuple[str, ...], Conversion]]:
+    """Return the parameters for each array and their conversion, or raise for the first weight that does not fit.
+
+    Every array must have parameters, every parameter an array (except for the mix), and all shapes must agree.
+    """
     shapes = {name.removeprefix("elmo."): tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    plan, homeless = {}, []
-    for theirs, stored in source.arrays.items():
-        names, change = source.table.to_ours(theirs) or ((None,), None)
-        if not set(names) <= shapes.keys():
-            homeless.append(stored)
+    matches: dict[str, tuple[tuple[str, ...], Conversion]] = {}
+    originals: dict[str, str] = {}  # by parameter
+    unmatched = []
+    for original, stored in source.arrays.items():
+        match = source.name_table.to_hf(original)
+        if match is None or not set(match[0]) <= shapes.keys():
+            unmatched.append(stored)
             continue
-        if names[0] in plan:
-            raise ValueError(f"{stored.file}: {stored.name} and {plan[names[0]]} must not both be there.")
-        expected = tuple(change.to_theirs(*(torch.empty(shapes[name], device="meta") for name in names)).shape)
-        if stored.shape != expected:
+        names, conversion = match
+        if names[0] in originals:
+            raise ValueError(f"{stored.file} must not contain both {stored.name} and {originals[names[0]]}.")
+        expected = conversion.to_original(*(torch.empty(shapes[name], device="meta") for name in names)).shape
+        if stored.shape != tuple(expected):
             raise ValueError(
-                f"{stored.file}: {stored.name} must have the shape {expected} by the options of the model; "
-                f"it has {stored.shape}."
+                f"{stored.file}: {stored.name} must have shape {tuple(expected)} according to the options; "
+                f"its shape is {stored.shape}."
             )
-        plan |= dict.fromkeys(names, theirs)
-    if homeless:
-        more = f" and {len(homeless) - 1} more have" if len(homeless) > 1 else " has"
+        matches[original] = match
+        originals |= dict.fromkeys(names, original)
+    if unmatched:
+        others = f" and {len(unmatched) - 1} other weights have" if len(unmatched) > 1 else " has"
         raise ValueError(
-            f"{homeless[0].file}: {homeless[0].name}{more} no place in the model that the options describe: "
+            f"{unmatched[0].file}: {unmatched[0].name}{others} no place in the model that the options describe: "
             "do the weights and the options belong together?"
         )
-    missing = [name for name in shapes if name not in plan and not name.startswith(OF_MIX)]
+    missing = [name for name in shapes if name not in originals and not name.startswith("mix.")]
     if missing:
-        theirs, more = source.table.to_theirs(missing[0])[0], f" and {len(missing) - 1} more" * (len(missing) > 1)
-        raise ValueError(f"{weight_files(source)} must hold {theirs}{more}, as the options say; it does not.")
-    return plan
+        found = source.name_table.to_original(missing[0])
+        name = missing[0] if found is None else found[0]
+        others = f" and {len(missing) - 1} other weights" if len(missing) > 1 else ""
+        raise ValueError(f"{weight_files(source)} must contain {name}{others} according to the options; it does not.")
+    return matches
 
 
-def save(source: Source, model: ElmoPreTrainedModel, plan: dict[str, str], folder: Path):
-    """Write the checkpoint, one array of the source after the other."""
-    model.save_pretrained(folder, state_dict={})  # everything but the weights, which have no memory
+def save(
+    source: Source,
+    model: ElmoPreTrainedModel,
+    matches: dict[str, tuple[tuple[str, ...], Conversion]],
+    folder: Path,
+):
+    """Write the checkpoint, with one array of the source in memory at a time."""
+    model.save_pretrained(folder, state_dict={})  # everything but the weights, which are on the meta device
     source.tokenizer.save_pretrained(folder)
     full_names = {name.removeprefix("elmo."): name for name, _ in model.named_parameters()}
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    bar = tqdm(source.arrays.items(), "converting", unit=" weights", disable=not sys.stderr.isatty(), leave=False)
+    bar = tqdm(matches.items(), "converting", unit=" weights", disable=not sys.stderr.isatty(), leave=False)
     with SafetensorsFile(folder / "model.safetensors", shapes) as file:
-        for theirs, stored in bar:
-            names, change = source.table.to_ours(theirs)
-            for name, tensor in zip(names, change.to_ours(torch.from_numpy(stored.read()))):
+        for original, (names, conversion) in bar:
+            tensors = conversion.to_hf(torch.from_numpy(source.arrays[original].read()))
+            for name, tensor in zip(names, tensors):
                 file.write(full_names[name], tensor.numpy())
+        # Without a mix in the source, it is the mean of the layers, as in a new model.
         for name, value in (("mix.weights", 0.0), ("mix.gamma", 1.0)):
-            if name not in plan:
+            if full_names[name] in file.missing:
                 file.write(full_names[name], np.full(shapes[full_names[name]], value, np.float32))
 
 
 class SafetensorsFile:
     """A safetensors file of float32 arrays that are written one at a time, in any order.
 
-    The safetensors library wants all of them in memory. Here the first also lies at a multiple of 64 bytes and the
-    largest come first, so that a model of usual sizes uses them where they are mapped.
+    The safetensors library needs all of them in memory at once. Here the data also starts at a multiple of 64 bytes and
+    the largest arrays come first, so that a model can use them where they are memory-mapped.
     """
 
     def __init__(self, path: Path, shapes: dict[str, tuple[int, ...]]):
         self.path, self.shapes, self.missing = path, shapes, set(shapes)
         self.offsets, end = {}, 0
         for name in sorted(shapes, key=lambda name: (-math.prod(shapes[name]), name)):
-            self.offsets[name], end = (end, end + 4 * math.prod(shapes[name])), end + 4 * math.prod(shapes[name])
+            start, end = end, end + BYTES_PER_WEIGHT * math.prod(shapes[name])
+            self.offsets[name] = (start, end)
         entries = {
             name: {"dtype": "F32", "shape": list(shapes[name]), "data_offsets": list(offsets)}
             for name, offsets in self.offsets.items()
@@ -182,7 +218,7 @@ class SafetensorsFile:
 
     def write(self, name: str, array: np.ndarray):
         if array.shape != self.shapes[name]:
-            raise ValueError(f"{name} must have the shape {self.shapes[name]}, got {array.shape}.")
+            raise ValueError(f"{name} must have shape {self.shapes[name]}, got {array.shape}.")
         self.file.seek(8 + len(self.header) + self.offsets[name][0])
         self.file.write(np.ascontiguousarray(array, dtype="<f4"))
         self.missing.remove(name)

@@ -1,20 +1,21 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""ELMo in plain numpy, straight from the arrays of a released file: what a converted checkpoint is compared with.
+"""A reference implementation of ELMo in plain numpy, which converted checkpoints are verified against.
 
-It shares nothing with the model, the tokenizer and the tables of weight names, so that a mistake in one of them shows.
-Each source is computed as its own code does it: bilm-tf's in the first half, ELMoForManyLangs' and AllenNLP's in the
-second. Everything in float64, one sentence, one step at a time.
+It runs on the original arrays and shares no code with the model, the tokenizer or the tables of weight names, so that
+a mistake in one of them shows. Each format follows its original code: first bilm-tf, then AllenNLP and
+ELMoForManyLangs. All in float64, one sentence and one time step after the other.
 
-Shapes: T words of W characters, D numbers each; F filters; H cells and P outputs of one direction; L layers; V words.
+Shapes: N words of all sentences, T of one sentence; W characters per word, D character embedding; F filters; H cells
+and P outputs per direction; L layers; V vocabulary.
 """
 
 from collections.abc import Callable
 
 import numpy as np
 
-Read = Callable[[str], np.ndarray]  # an array of the source by its name there
-Cell = tuple[Callable[..., tuple[np.ndarray, np.ndarray]], int]  # x_t (P,), h (P,), c (H,) -> h, c; and H
+Read = Callable[[str], np.ndarray]  # original name -> array
+Cell = tuple[Callable[..., tuple[np.ndarray, np.ndarray]], int]  # step: x_t (P,), h (P,), c (H,) -> h, c; H
 
 
 def sigmoid(x):
@@ -25,7 +26,7 @@ def relu(x):
     return np.maximum(x, 0)
 
 
-ACTIVATIONS = {"relu": relu, "tanh": np.tanh}
+ACTIVATIONS: dict[str, Callable] = {"relu": relu, "tanh": np.tanh}
 
 
 def clip(x, bound):
@@ -37,8 +38,8 @@ def softmax(x):
     return exponents / exponents.sum(-1, keepdims=True)
 
 
-def pooled(embedded: np.ndarray, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """The largest answer of each filter: embedded (T, W, D), kernel (width, D, f), bias (f,) -> (T, f)"""
+def max_pooled_convolution(embedded: np.ndarray, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """embedded (N, W, D), kernel (width, D, f), bias (f,) -> the maximum of each filter over positions (N, f)"""
     positions = embedded.shape[1] - len(kernel) + 1
     scores = sum(embedded[:, start : start + positions] @ kernel[start] for start in range(len(kernel)))
     return scores.max(1) + bias
@@ -47,11 +48,11 @@ def pooled(embedded: np.ndarray, kernel: np.ndarray, bias: np.ndarray) -> np.nda
 def run_bilm(
     x: np.ndarray, sentences: list[list[str]], cell: Callable[[int, int], Cell], num_layers: int, skip: bool
 ) -> list[np.ndarray]:
-    """x (N, P) of the words of all sentences -> (L + 1, T, 2P) of each sentence, forward half first"""
-    x = np.split(x, np.cumsum([len(sentence) for sentence in sentences])[:-1])  # (T, P) of each
+    """x (N, P) -> (L + 1, T, 2P) per sentence, forward half first"""
+    split = np.split(x, np.cumsum([len(sentence) for sentence in sentences])[:-1])  # (T, P) per sentence
     directions = []
     for d in range(2):
-        layers = [[x_s if d == 0 else x_s[::-1] for x_s in x]]
+        layers = [[x_s if d == 0 else x_s[::-1] for x_s in split]]
         for layer in range(num_layers):
             step, cells = cell(d, layer)
             outputs = []
@@ -75,7 +76,7 @@ def mix(layers: np.ndarray, weights: np.ndarray, gamma: float, layer_norm: bool 
 
 
 def next_words(layers: np.ndarray, weight: np.ndarray, bias: np.ndarray, rows: int = 1 << 16) -> np.ndarray:
-    """The logarithms of the next word's probabilities in each direction: weight (V, P), bias (V,) -> (2, T, V)"""
+    """layers (L + 1, T, 2P), weight (V, P), bias (V,) -> log-probabilities of the next word per direction (2, T, V)"""
     halves = np.stack(np.split(layers[-1], 2, -1))  # (2, T, P)
     parts = [halves @ weight[start : start + rows].T.astype(np.float64) for start in range(0, len(weight), rows)]
     scores = np.concatenate(parts, -1) + bias
@@ -83,8 +84,8 @@ def next_words(layers: np.ndarray, weight: np.ndarray, bias: np.ndarray, rows: i
     return scores - np.log(np.exp(scores).sum(-1, keepdims=True))
 
 
-def byte_characters(word: str, width: int) -> list[int]:
-    """bilm-tf's characters of a word as it trains on them, from 0 on; 260 fills up."""
+def byte_ids(word: str, width: int) -> list[int]:
+    """Return the character ids of a word in bilm-tf's training, which start at 0; 260 is padding."""
     inner = {"<S>": [256], "</S>": [257]}.get(word) or list(word.encode("utf-8", "ignore")[: width - 2])
     return [258, *inner, 259] + [260] * (width - 2 - len(inner))
 
@@ -93,26 +94,26 @@ def byte_characters(word: str, width: int) -> list[int]:
 
 
 class BilmTf:
-    """A biLM of bilm-tf, by the names that its hdf5 files have."""
+    """bilm-tf, with the names of its .hdf5 files."""
 
-    def __init__(self, options: dict, read: Read, words: dict[str, int] | None):
-        self.options, self.read, self.words = options, read, words
+    def __init__(self, options: dict, read: Read, word_rows: dict[str, int] | None):
+        self.options, self.read, self.word_rows = options, read, word_rows or {}
 
     def __call__(self, sentences: list[list[str]]) -> list[np.ndarray]:
-        """Sentences of words, boundaries included -> (L + 1, T, 2P) of each"""
+        """Sentences of words, boundaries included -> (L + 1, T, 2P) per sentence"""
         lstm, words = self.options["lstm"], [word for sentence in sentences for word in sentence]
-        x = self.characters(words) if self.options.get("char_cnn") else self.embedded(words)
+        x = self.encode_characters(words) if self.options.get("char_cnn") else self.embed(words)
         return run_bilm(x, sentences, self.cell, lstm.get("n_layers", 1), lstm.get("use_skip_connections", False))
 
-    def embedded(self, words):
-        return self.read("embedding")[[self.words.get(word, self.words["<UNK>"]) for word in words]]
+    def embed(self, words):
+        return self.read("embedding")[[self.word_rows.get(word, self.word_rows["<UNK>"]) for word in words]]
 
-    def characters(self, words):
+    def encode_characters(self, words):
         cnn = self.options["char_cnn"]
-        ids = [byte_characters(word, cnn.get("max_characters_per_token", 50)) for word in words]
+        ids = [byte_ids(word, cnn.get("max_characters_per_token", 50)) for word in words]
         embedded = self.read("char_embed")[ids]  # (N, W, D)
         kernels = [(self.read(f"CNN/W_cnn_{i}")[0], self.read(f"CNN/b_cnn_{i}")) for i in range(len(cnn["filters"]))]
-        x = np.concatenate([pooled(embedded, kernel, bias) for kernel, bias in kernels], 1)  # (N, F)
+        x = np.concatenate([max_pooled_convolution(embedded, kernel, bias) for kernel, bias in kernels], 1)  # (N, F)
         x = ACTIVATIONS[cnn.get("activation", "relu")](x)
         for i in range(cnn.get("n_highway") or 0):
             high = f"CNN_high_{i}/"
@@ -141,7 +142,7 @@ class BilmTf:
 
 
 class TorchElmo:
-    """What the two torch implementations have in common, given the names that each has for it."""
+    """What the two torch implementations share; the attributes are the prefixes of a format's weights."""
 
     convolution: str
     highway: str
@@ -150,13 +151,14 @@ class TorchElmo:
     def __init__(self, options: dict, read: Read):
         self.options, self.read = options, read
 
-    def convolved(self, embedded: np.ndarray, options: dict) -> np.ndarray:
+    def convolve(self, embedded: np.ndarray, options: dict) -> np.ndarray:
         """(N, W, D) -> (N, F)"""
-        found = []
+        pooled = []
         for i in range(len(options["filters"])):
             kernel = self.read(self.convolution.format(i) + "weight")  # (f, D, width)
-            found.append(pooled(embedded, kernel.transpose(2, 1, 0), self.read(self.convolution.format(i) + "bias")))
-        x = ACTIVATIONS[options.get("activation", "relu")](np.concatenate(found, 1))
+            bias = self.read(self.convolution.format(i) + "bias")
+            pooled.append(max_pooled_convolution(embedded, kernel.transpose(2, 1, 0), bias))
+        x = ACTIVATIONS[options.get("activation", "relu")](np.concatenate(pooled, 1))
         for i in range(options.get("n_highway") or 0):
             both = x @ self.read(self.highway.format(i) + "weight").T + self.read(self.highway.format(i) + "bias")
             transformed, gate = np.split(both, 2, 1)
@@ -179,7 +181,7 @@ class TorchElmo:
 
 
 class AllenNlp(TorchElmo):
-    """An `Elmo` of AllenNLP, without the path to it: bytes, and the forget bias in the weights."""
+    """AllenNLP's `Elmo` module, whose characters are bytes and whose weights include the forget bias."""
 
     convolution = "_elmo_lstm._token_embedder.char_conv_{}."
     highway = "_elmo_lstm._token_embedder._highways._layers.{}."
@@ -187,16 +189,16 @@ class AllenNlp(TorchElmo):
 
     def __call__(self, sentences: list[list[str]]) -> list[np.ndarray]:
         embedder, options = "_elmo_lstm._token_embedder.", self.options["lstm"]
-        # Its words are 50 wide whatever the options say, and row 0 of its characters is no character.
-        ids = np.array([byte_characters(word, 50) for sentence in sentences for word in sentence]) + 1
-        x = self.convolved(self.read(embedder + "_char_embedding_weights")[ids], self.options["char_cnn"])
+        # Words have 50 characters whatever the options say, and row 0 of the embedding is padding.
+        ids = np.array([byte_ids(word, 50) for sentence in sentences for word in sentence]) + 1
+        x = self.convolve(self.read(embedder + "_char_embedding_weights")[ids], self.options["char_cnn"])
         x = x @ self.read(embedder + "_projection.weight").T + self.read(embedder + "_projection.bias")
         skip = options.get("use_skip_connections", False)
         return run_bilm(x, sentences, lambda d, i: self.cell(d, i, options), options.get("n_layers", 1), skip)
 
 
 class ManyLangs(TorchElmo):
-    """ELMoForManyLangs: its own characters between swapped marks, and a word embedding before them."""
+    """ELMoForManyLangs: a word embedding beside a CNN over characters of its own, with swapped word marks."""
 
     convolution = "convolutions.{}."
     highway = "highways._layers.{}."
@@ -204,26 +206,26 @@ class ManyLangs(TorchElmo):
 
     def __init__(self, options: dict, read: Read, words: dict[str, int] | None, characters: dict[str, int] | None):
         super().__init__(options, read)
-        self.words, self.known = words, characters
+        self.words, self.characters = words, characters
         self.width = options["token_embedder"]["max_characters_per_token"]
 
     def __call__(self, sentences: list[list[str]]) -> list[np.ndarray]:
         embedder, encoder = self.options["token_embedder"], self.options["encoder"]
         words = [word[: self.width - 2] for sentence in sentences for word in sentence]
-        found = []
+        parts = []
         if self.words is not None:
             ids = [self.words.get(word, self.words["<oov>"]) for word in words]
-            found.append(self.read("word_emb_layer.embedding.weight")[ids])
-        if self.known is not None:
-            ids = [self.spelled(word) for word in words]
-            found.append(self.convolved(self.read("char_emb_layer.embedding.weight")[ids], embedder))
-        x = np.concatenate(found, 1) @ self.read("projection.weight").T + self.read("projection.bias")
+            parts.append(self.read("word_emb_layer.embedding.weight")[ids])
+        if self.characters is not None:
+            char_ids = [self.char_ids(word) for word in words]
+            parts.append(self.convolve(self.read("char_emb_layer.embedding.weight")[char_ids], embedder))
+        x = np.concatenate(parts, 1) @ self.read("projection.weight").T + self.read("projection.bias")
         return run_bilm(x, sentences, lambda d, i: self.cell(d, i, encoder), encoder["n_layers"], skip=True)
 
-    def spelled(self, word):
+    def char_ids(self, word):
         if word in ("<bos>", "<eos>"):
-            inner = [self.known[word]]
+            inner = [self.characters[word]]
         else:
-            inner = [self.known.get(character, self.known["<oov>"]) for character in word]
-        marked = [self.known["<eow>"], *inner, self.known["<bow>"]]  # swapped, and the released models need it so
-        return marked + [self.known["<pad>"]] * (self.width - len(marked))
+            inner = [self.characters.get(character, self.characters["<oov>"]) for character in word]
+        ids = [self.characters["<eow>"], *inner, self.characters["<bow>"]]  # swapped, as in training
+        return ids + [self.characters["<pad>"]] * (self.width - len(ids))

@@ -1,6 +1,6 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""A checkpoint folder becomes a repository on the Hub."""
+"""Push a checkpoint folder to the Hub."""
 
 import json
 import math
@@ -20,26 +20,19 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import validate_repo_id
 from safetensors import SafetensorError, safe_open
 
-from ..configuration_elmo import ElmoConfig
+from ..configuration_elmo import HUB_FILES, ElmoConfig
+from ..files import one_line, read_json, read_text
 from ..model_card import model_card, rename_usage
-from .reading import one_line, read_json, read_text
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 WEIGHT_FILE = re.compile(r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?")
-NEEDED = (
-    "config.json",
-    "configuration_elmo.py",
-    "modeling_elmo.py",
-    "tokenization_elmo.py",
-    "tokenizer.json",
-    "tokenizer_config.json",
-)
+REQUIRED_FILES = ("config.json", *HUB_FILES, "tokenizer.json", "tokenizer_config.json")
 
 
 def check_access(repo: str) -> HfApi:
-    """Say what is wrong with the name or the token before hours of work depend on them."""
-    with plain_errors(repo):
+    """Raise if the repository's name or the token is wrong, before a job that may take hours."""
+    with hub_errors(repo):
         validate_repo_id(repo)
         api = HfApi()
         api.whoami()
@@ -47,11 +40,11 @@ def check_access(repo: str) -> HfApi:
 
 
 def push(
-    folder: Path, repo: str, private: bool = False, revision: str | None = None, message: str | None = None
+    folder: Path, repo: str, *, private: bool = False, revision: str | None = None, message: str | None = None
 ) -> str:
-    """Push a checkpoint as one commit, into a repository that is created if need be; its address.
+    """Push a checkpoint as one commit, and return its URL. The repository is created if it does not exist.
 
-    README.md is made where there is none, and its usage loads the repository.
+    A README.md is added if there is none; its usage loads the repository.
     """
     config, parameters = check_checkpoint(folder)
     readme = folder / "README.md"
@@ -62,8 +55,8 @@ def push(
         if path.is_file() and not any(part.startswith((".", "checkpoint-")) for part in path.relative_to(folder).parts)
     ]
     api = check_access(repo)
-    with plain_errors(repo):
-        # None leaves it to the organisation, False would overrule it.
+    with hub_errors(repo):
+        # None keeps the organisation's default, False would override it.
         repo = api.create_repo(repo, private=private or None, exist_ok=True).repo_id
         if private and not api.model_info(repo).private:
             raise ValueError(
@@ -72,31 +65,33 @@ def push(
         if revision is not None:
             api.create_branch(repo, branch=revision, exist_ok=True)
         info = api.model_info(repo, revision=revision)
-        operations = [CommitOperationAdd("README.md", rename_usage(card, repo).encode())]
+        operations: list[CommitOperationAdd | CommitOperationDelete] = [
+            CommitOperationAdd("README.md", rename_usage(card, repo).encode())
+        ]
         operations += [CommitOperationAdd(p.relative_to(folder).as_posix(), p) for p in files if p != readme]
-        # Weights of an earlier push that were split in another way would be loaded instead of these.
+        # Weights of an earlier push with other shards could be loaded instead of these.
         pushed = {operation.path_in_repo for operation in operations}
-        old = {file.rfilename for file in info.siblings if WEIGHT_FILE.fullmatch(file.rfilename)}
+        old = {file.rfilename for file in info.siblings or [] if WEIGHT_FILE.fullmatch(file.rfilename)}
         operations += [CommitOperationDelete(name) for name in sorted(old - pushed)]
         message = message or "Upload ELMo checkpoint"
         return api.create_commit(repo, operations, commit_message=message, revision=revision).commit_url
 
 
 def check_checkpoint(folder: Path) -> tuple[ElmoConfig, int]:
-    """The configuration and the number of parameters of a checkpoint that anybody can load, or what is wrong."""
+    """Return the configuration and the number of parameters of a checkpoint, or raise if it cannot be loaded."""
     if not folder.is_dir():
-        what = "is a file" if folder.exists() else "does not exist"
-        raise FileNotFoundError(f"{folder} must be the folder of a checkpoint; it {what}.")
+        problem = "is a file" if folder.exists() else "does not exist"
+        raise FileNotFoundError(f"{folder} must be the folder of a checkpoint; it {problem}.")
     weights = [WEIGHTS]
     if not (folder / WEIGHTS).is_file() and (folder / INDEX).is_file():
         weight_map = read_json(folder / INDEX).get("weight_map")
         if not isinstance(weight_map, dict):
-            raise ValueError(f"{folder / INDEX} must name the file of each weight in weight_map; it does not.")
+            raise ValueError(f"{folder / INDEX} must have a weight_map with the file of each weight; it does not.")
         weights = sorted(set(map(str, weight_map.values())))
-    missing = [name for name in (*NEEDED, *weights) if not (folder / name).is_file()]
+    missing = [name for name in (*REQUIRED_FILES, *weights) if not (folder / name).is_file()]
     if missing:
         raise FileNotFoundError(
-            f"{folder} must hold a saved model and its tokenizer; it lacks {', '.join(missing)}: "
+            f"{folder} must contain a saved model and its tokenizer; it lacks {', '.join(missing)}: "
             "save both with save_pretrained."
         )
     model_type = read_json(folder / "config.json").get("model_type")
@@ -112,36 +107,35 @@ def check_checkpoint(folder: Path) -> tuple[ElmoConfig, int]:
             with safe_open(folder / name, "pt") as file:
                 parameters += sum(math.prod(file.get_slice(key).get_shape()) for key in file.keys())  # noqa: SIM118
         except SafetensorError as error:
-            raise OSError(f"{folder / name} must be a whole safetensors file; it is cut off or is none.") from error
+            raise OSError(f"{folder / name} must be a safetensors file; it is not, or it is truncated.") from error
     return config, parameters
 
 
 @contextmanager
-def plain_errors(repo: str) -> Iterator[None]:
-    """The Hub's and the network's errors in one sentence each."""
+def hub_errors(repo: str) -> Iterator[None]:
+    """Turn errors of the Hub and of the network into one sentence each."""
     try:
         yield
     except LocalTokenNotFoundError as error:
         raise OSError(
-            "Pushing needs a token of the Hub with write access, and there is none: run `hf auth login`, "
-            "or set HF_TOKEN."
+            "Pushing requires a Hub token with write access, and none was found: run `hf auth login` or set HF_TOKEN."
         ) from error
     except OfflineModeIsEnabled as error:
         raise OSError(
-            "Pushing needs the Hub, and HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids to reach it: unset it."
+            "Pushing requires the Hub, and HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set: unset it."
         ) from error
     except HFValidationError as error:
         raise ValueError(f"The repository must have a name like user/elmo; got {repo!r}.") from error
     except UnicodeEncodeError as error:
         raise ValueError("The token must be plain ASCII text: set HF_TOKEN again, or run `hf auth login`.") from error
     except json.JSONDecodeError as error:
-        raise OSError("What answers is not the Hub: check the network, and HF_ENDPOINT if it is set.") from error
+        raise OSError("The answer is not from the Hub: check the network, and HF_ENDPOINT if it is set.") from error
     except Exception as error:
-        # An upload's own error hides the one that tells.
+        # An upload wraps the error that matters.
         cause = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ is not None else error
         if isinstance(cause, HfHubHTTPError) and cause.response is not None:
-            raise OSError(refusal(repo, cause)) from error
-        # The client's own library of HTTP changes its name from release to release.
+            raise OSError(status_message(repo, cause)) from error
+        # By module name, as the HTTP library differs between versions of huggingface_hub.
         if isinstance(cause, ConnectionError) or type(cause).__module__.startswith("httpx"):
             raise OSError(f"The Hub cannot be reached ({one_line(cause)}): check the network and try again.") from error
         if type(cause).__module__.startswith("huggingface_hub"):
@@ -149,20 +143,20 @@ def plain_errors(repo: str) -> Iterator[None]:
         raise
 
 
-def refusal(repo: str, error: HfHubHTTPError) -> str:
-    """What a status other than success means to a user, and the Hub's own word for it."""
+def status_message(repo: str, error: HfHubHTTPError) -> str:
+    """Return what a status means to the user, with the Hub's own message."""
     status = error.response.status_code
-    said = f" ({' '.join(error.server_message.split())[:200]})" if error.server_message else ""
+    message = f" ({' '.join(error.server_message.split())[:200]})" if error.server_message else ""
     if status == 401:
         return (
-            f"The Hub refused the token{said}: make one with write access at https://huggingface.co/settings/tokens "
-            "and set HF_TOKEN to it, or unset HF_TOKEN and run `hf auth login`."
+            f"The Hub refused the token{message}: create one with write access at "
+            "https://huggingface.co/settings/tokens and set HF_TOKEN to it, or unset HF_TOKEN and run `hf auth login`."
         )
     if status == 403:
         return (
-            f"The token has no right to write to {repo}{said}: push to a namespace of your own, or use a token with "
-            "write access to this one."
+            f"The token does not have write access to {repo}{message}: push to a namespace of your own, or use another "
+            "token."
         )
     if status == 429 or status >= 500:
-        return f"The Hub failed to take {repo}, with status {status}{said}: try again later."
-    return f"The Hub refused {repo} with status {status}{said}."
+        return f"The Hub failed to accept {repo} with status {status}{message}: try again later."
+    return f"The Hub refused {repo} with status {status}{message}."

@@ -1,12 +1,12 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""The variables of a TensorFlow checkpoint, without TensorFlow.
+"""Read the variables of a TensorFlow checkpoint without TensorFlow.
 
-A checkpoint of the second format, which TensorFlow calls a tensor bundle, is PREFIX.index, a sorted table from names to
-places, and PREFIX.data-0000i-of-0000n, the bytes of the tensors one after the other. Follows tensor_bundle.cc and
-tensor_bundle.proto of TensorFlow, table_format.md of LevelDB and format_description.txt of Snappy.
+A checkpoint of format V2, a "tensor bundle", consists of PREFIX.index, a sorted table from names to locations, and
+PREFIX.data-0000i-of-0000n, the bytes of the tensors. This follows TensorFlow's tensor_bundle.cc and
+tensor_bundle.proto, LevelDB's table_format.md and Snappy's format_description.txt.
 
-Every byte that is read is checked: blocks of the table and tensors carry a CRC-32C (RFC 3720, B.4).
+All data is verified: the blocks of the table and the tensors have CRC-32C checksums (RFC 3720, B.4).
 """
 
 from collections import defaultdict
@@ -18,15 +18,15 @@ from pathlib import Path
 
 import numpy as np
 
-POLYNOMIAL = 0x82F63B78  # of CRC-32C, bits reversed: bit 31 is x^0, bit 0 is x^31, x^32 is left out
-LANES = 1 << 14  # words that are taken through a checksum side by side
+POLYNOMIAL = 0x82F63B78  # of CRC-32C, bits reversed: bit 31 is x^0, bit 0 is x^31, x^32 is implicit
+LANES = 1 << 14  # 32-bit words that are checksummed in parallel
 
-FOOTER = 48  # bytes: the places of two blocks, zeros, the signature
+FOOTER = 48  # bytes: the locations of two blocks, zeros, the signature
 SIGNATURE = 0xDB4775248B80FB57.to_bytes(8, "little")
-VERSION = 1  # of the bundle, as TensorFlow has counted since the first
+VERSION = 1  # of the bundle format
 
 BFLOAT16 = 14
-# By the numbers of types.proto. Strings (7), quantised numbers and handles have no array of their own.
+# By the numbers in types.proto. Strings (7), quantized types and handles have no numpy dtype.
 DTYPES = {
     1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 5: "<i2", 6: "i1", 8: "<c8", 9: "<i8", 10: "?", BFLOAT16: "<u2",
     17: "<u2", 18: "<c16", 19: "<f2", 22: "<u4", 23: "<u8",
@@ -34,7 +34,7 @@ DTYPES = {
 
 
 def multiply(a, b):
-    """Product of polynomials over GF(2), modulo that of the checksum; of numbers or arrays of uint32."""
+    """Multiply polynomials over GF(2), modulo that of the checksum: integers or uint32 arrays."""
     product = 0
     for bit in range(31, -1, -1):
         product = product ^ (a >> bit & 1) * b
@@ -44,7 +44,7 @@ def multiply(a, b):
 
 @cache
 def zeros(size: int) -> int:
-    """x^(8 size): the factor by which a checksum changes when `size` zero bytes follow."""
+    """Return x^(8 size), the factor by which `size` trailing zero bytes change a checksum."""
     if size == 0:
         return 1 << 31
     half = zeros(size // 2)
@@ -53,7 +53,7 @@ def zeros(size: int) -> int:
 
 @cache
 def tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The products of `zeros(4 * LANES)` and every lower or upper half of a word (65536,), and each lane's factor."""
+    """Return the products of `zeros(4 * LANES)` with each lower and upper half of a word (65536,), and lane factors."""
     halves, weights = np.arange(1 << 16, dtype="<u4"), np.array([zeros(4)], "<u4")
     while len(weights) < LANES:
         weights = np.concatenate([multiply(zeros(4 * len(weights)), weights), weights])
@@ -62,26 +62,26 @@ def tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def crc32c(data: bytes | np.ndarray) -> int:
-    """CRC-32C of bytes, as fast as numpy looks words up in tables, about 1 GB/s.
+    """Return the CRC-32C of bytes, at about 1 GB/s by table lookups in numpy.
 
-    The checksum is linear. Lane i sums the words i, i + LANES, i + 2 LANES, …: each row of words moves the sums of the
-    rows before it on by the length of a row, and at the end each lane is moved to its place.
+    The checksum is linear. Lane i sums the words i, i + LANES, i + 2 LANES, …: each row of words shifts the sums of the
+    previous rows by the length of a row, and finally each lane is shifted to its position.
     """
     data = np.frombuffer(data, np.uint8)
     lower, upper, weights = tables()
-    first = len(data) % (4 * LANES)  # bytes of the first row, the only one that may be short
+    first = len(data) % (4 * LANES)  # bytes of the first row, the only one that may be shorter
     sums = np.zeros(4 * min(LANES, -(-len(data) // 4)), np.uint8)
-    sums[len(sums) - first :] = data[:first]  # zeros before it count for nothing
-    sums = sums.view("<u4")  # a lane each
+    sums[len(sums) - first :] = data[:first]  # leading zeros do not change it
+    sums = sums.view("<u4")  # one per lane
     for row in data[first:].view("<u4").reshape(-1, LANES):
-        # Nothing is ever clipped, but it is the fastest of numpy's modes.
+        # No index is out of range; "clip" is just numpy's fastest mode.
         sums = lower.take(sums & 0xFFFF, mode="clip") ^ upper.take(sums >> 16, mode="clip") ^ row
     total = int(np.bitwise_xor.reduce(multiply(weights[LANES - len(sums) :], sums)))
     return total ^ multiply(zeros(len(data)), 0xFFFFFFFF) ^ 0xFFFFFFFF  # inverted before and after, by definition
 
 
 def masked(checksum: int) -> int:
-    """A checksum as it is stored: turned by 15 bits and moved, so that it may lie in data that has one itself."""
+    """Return a checksum as it is stored: rotated and offset, so that data with checksums can be checksummed."""
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -90,7 +90,7 @@ def little(data: bytes) -> int:
 
 
 class Cursor:
-    """Bytes that are read from front to back; true while there are more."""
+    """A reader of bytes; true while some are left."""
 
     def __init__(self, data: bytes):
         self.data, self.at = data, 0
@@ -100,25 +100,25 @@ class Cursor:
 
     def take(self, size: int) -> bytes:
         if size > len(self.data) - self.at:
-            raise ValueError(f"{size} bytes were expected where {len(self.data) - self.at} are left; it is damaged")
+            raise ValueError(f"expected {size} bytes, {len(self.data) - self.at} are left; it is damaged")
         self.at += size
         return self.data[self.at - size : self.at]
 
-    def number(self) -> int:
-        """A number of 7 bits a byte, the lowest first, and a bit that says whether more follow."""
+    def varint(self) -> int:
+        """Read an integer of 7 bits per byte, the lowest first; the eighth bit is set if more follow."""
         value = 0
         for shift in range(0, 70, 7):
             byte = self.take(1)[0]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
-        raise ValueError("a number of at most 10 bytes was expected and does not end; it is damaged")
+        raise ValueError("expected an integer of at most 10 bytes; it is damaged")
 
 
-def unsnap(data: bytes) -> bytes:
-    """Undoes Snappy: bytes as they are, and copies of bytes that came before."""
+def decompress_snappy(data: bytes) -> bytes:
+    """Decompress Snappy: literal bytes, and copies of earlier ones."""
     packed, out = Cursor(data), bytearray()
-    length = packed.number()
+    length = packed.varint()
     while packed:
         tag = packed.take(1)[0]
         kind, size = tag & 3, (tag >> 2) + 1
@@ -129,46 +129,48 @@ def unsnap(data: bytes) -> bytes:
         if kind == 1:
             back, size = back | tag >> 5 << 8, (tag >> 2 & 7) + 4
         if not 0 < back <= len(out):
-            raise ValueError("a compressed block copies from before its beginning; it is damaged")
+            raise ValueError("a compressed block refers to bytes before its start; it is damaged")
         copied = bytes(out[-back:][:size])
-        out += (copied * (size // len(copied) + 1))[:size]  # a copy longer than its way back repeats itself
+        out += (copied * (size // len(copied) + 1))[:size]  # a copy longer than its offset repeats itself
     if len(out) != length:
-        raise ValueError(f"a compressed block holds {len(out)} bytes instead of {length}; it is damaged")
+        raise ValueError(f"a compressed block has {len(out)} bytes instead of {length}; it is damaged")
     return bytes(out)
 
 
 def read_block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a block. A key is stored as the length it shares with the key before it, and the rest."""
+    """Yield the keys and values of a block. A key is stored as the length of the prefix it shares with the previous
+    one, and the rest.
+    """
     stored = Cursor(table[offset:])
     block, compression, checksum = stored.take(size), stored.take(1), stored.take(4)
     if masked(crc32c(block + compression)) != little(checksum):
-        raise ValueError(f"the block at byte {offset} fails its checksum; it is damaged, fetch it again")
+        raise ValueError(f"the block at byte {offset} fails its checksum; it is damaged, download it again")
     if compression not in (b"\0", b"\1"):
-        raise ValueError(f"the block at byte {offset} is compressed in way {compression[0]}, not 0 or 1 (Snappy)")
+        raise ValueError(f"the block at byte {offset} has compression {compression[0]}, not 0 (none) or 1 (Snappy)")
     if compression == b"\1":
-        block = unsnap(block)
-    # At the end, for searching: places where a key shares nothing, 4 bytes each, and their number.
+        block = decompress_snappy(block)
+    # At the end, for binary search: the offsets of complete keys, 4 bytes each, and their number.
     end = len(block) - 4 * little(block[-4:]) - 4
     if end < 0:
         raise ValueError(f"the block at byte {offset} is too short; it is damaged")
-    block, key = Cursor(block[:end]), b""
-    while block:
-        shared, rest, length = block.number(), block.number(), block.number()
-        key = Cursor(key).take(shared) + block.take(rest)
-        yield key, block.take(length)
+    entries, key = Cursor(block[:end]), b""
+    while entries:
+        shared, rest, length = entries.varint(), entries.varint(), entries.varint()
+        key = Cursor(key).take(shared) + entries.take(rest)
+        yield key, entries.take(length)
 
 
 def read_table(table: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a sorted table, from the first to the last."""
+    """Yield the keys and values of a sorted table."""
     if len(table) < FOOTER or not table.endswith(SIGNATURE):
-        raise ValueError("it does not end as the index of a checkpoint does: it is something else, or cut short")
-    # Two blocks: one of statistics, which TensorFlow leaves empty, and one of the places of all others.
+        raise ValueError("it does not end like the index of a checkpoint: it is something else, or truncated")
+    # Two blocks: one with statistics, empty in TensorFlow, and one with the locations of all others.
     footer = Cursor(table[-FOOTER:])
-    _, _, offset, size = [footer.number() for _ in range(4)]
+    _, _, offset, size = [footer.varint() for _ in range(4)]
     last = None
     for _, value in read_block(table, offset, size):
-        place = Cursor(value)
-        for key, value in read_block(table, place.number(), place.number()):
+        location = Cursor(value)
+        for key, value in read_block(table, location.varint(), location.varint()):
             if last is not None and key <= last:
                 raise ValueError(f"its keys are not sorted: {key!r} follows {last!r}; it is damaged")
             yield key, value
@@ -176,30 +178,30 @@ def read_table(table: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def read_message(data: bytes, known: dict[int, type]) -> dict[int, list]:
-    """The values of a protocol buffer by the numbers of their fields, with the types of those that are known."""
+    """Return the values of a protocol buffer by field number; `known` fields must be of these types."""
     message, found = Cursor(data), defaultdict(list)
     while message:
-        field, kind = divmod(message.number(), 8)
-        value = None
+        field, kind = divmod(message.varint(), 8)
+        value: int | bytes | None = None
         if kind == 0:
-            value = message.number()
+            value = message.varint()
         elif kind == 2:
-            value = message.take(message.number())
+            value = message.take(message.varint())
         elif kind == 5:
             value = little(message.take(4))
         if not isinstance(value, known.get(field, int | bytes)):
-            raise ValueError(f"it describes something else than variables: field {field} is of kind {kind}")
+            raise ValueError(f"it does not describe variables: field {field} has wire type {kind}")
         found[field].append(value)
     return found
 
 
-def last_of(values: list, otherwise=0):
-    return values[-1] if values else otherwise  # defaults are not stored
+def last_of(values: list, default=0):
+    return values[-1] if values else default  # defaults are not stored
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a tensor lies and what it is: BundleEntryProto."""
+    """The location, dtype and shape of a tensor: BundleEntryProto."""
 
     dtype: int
     shape: tuple[int, ...]
@@ -210,37 +212,45 @@ class Entry:
     sliced: bool
 
     @classmethod
-    def of(cls, message: bytes) -> "Entry":
+    def parse(cls, message: bytes) -> "Entry":
         found = read_message(message, {1: int, 2: bytes, 3: int, 4: int, 5: int, 6: int, 7: bytes})
         dims = read_message(last_of(found[2], b""), {2: bytes})[2]
         shape = tuple(last_of(read_message(dim, {1: int})[1]) for dim in dims)
         if any(size >= 1 << 63 for size in shape):
             raise ValueError(f"a tensor has a dimension of unknown size, {shape}")
-        return cls(last_of(found[1]), shape, *(last_of(found[field]) for field in (3, 4, 5, 6)), bool(found[7]))
+        return cls(
+            dtype=last_of(found[1]),
+            shape=shape,
+            shard=last_of(found[3]),
+            offset=last_of(found[4]),
+            size=last_of(found[5]),
+            checksum=last_of(found[6]),
+            sliced=bool(found[7]),
+        )
 
 
 class TensorBundle(Mapping[str, np.ndarray]):
-    """The variables of a TensorFlow checkpoint, read one at a time.
+    """The variables of a TensorFlow checkpoint, each read when it is accessed.
 
-    prefix: its name without endings, as "model.ckpt-1000". All names are there; strings, partitioned variables and
-    what else numpy has no array for raise ValueError when they are read.
+    `prefix` is a path without suffixes, e.g. "model.ckpt-1000". Strings, partitioned variables and others without a
+    numpy equivalent are listed, but raise ValueError when they are accessed.
     """
 
     def __init__(self, prefix: str | Path):
         self.prefix = Path(prefix)
         self.index = Path(f"{prefix}.index")
         if not self.index.exists():
-            first = ", or load and save it with TensorFlow if it is of the first format" * self.prefix.is_file()
+            hint = ", or load and save it with TensorFlow if it is of format V1" if self.prefix.is_file() else ""
             raise FileNotFoundError(
-                f"Cannot read {prefix}: there is no {self.index}; name a checkpoint without its endings{first}"
+                f"Cannot read {prefix}: there is no {self.index}; pass a checkpoint's path without its suffix{hint}"
             )
         table = self.index.read_bytes()
         try:
             records = dict(read_table(table))
             self._shards = self._read_header(records.pop(b"", b""))
-            # Parts of partitioned variables have keys of their own, which are no names and begin with a zero.
+            # Slices of partitioned variables have keys that start with a zero byte.
             self._entries = {
-                key.decode(): Entry.of(value) for key, value in records.items() if not key.startswith(b"\0")
+                key.decode(): Entry.parse(value) for key, value in records.items() if not key.startswith(b"\0")
             }
         except ValueError as error:
             raise ValueError(f"Cannot read {self.index}: {error}") from error
@@ -251,18 +261,18 @@ class TensorBundle(Mapping[str, np.ndarray]):
         shards, endianness = last_of(header[1]), last_of(header[2])
         oldest = last_of(read_message(last_of(header[3], b""), {2: int})[2])
         if not shards:
-            raise ValueError("it has no header and is the table of something else than a checkpoint's variables")
+            raise ValueError("it has no header, so it is not the index of a checkpoint")
         if endianness:
-            raise ValueError("its numbers are big-endian; load and save it with TensorFlow on a little-endian machine")
+            raise ValueError("it is big-endian; load and save it with TensorFlow on a little-endian machine")
         if oldest > VERSION:
-            raise ValueError(f"it wants a reader of version {oldest}, this one is of version {VERSION}")
+            raise ValueError(f"it requires a reader of version {oldest}; this one has version {VERSION}")
         return shards
 
     def __getitem__(self, name: str) -> np.ndarray:
         entry = self._entries[name]
         path = Path(f"{self.prefix}.data-{entry.shard:05d}-of-{self._shards:05d}")
         if not path.exists():
-            raise FileNotFoundError(f"Cannot read {name} of {self.index}: {path} is missing; put it beside the index")
+            raise FileNotFoundError(f"Cannot read {name} of {self.index}: {path} is missing; put it next to the index")
         try:
             return self._read_tensor(entry, path)
         except ValueError as error:
@@ -271,18 +281,18 @@ class TensorBundle(Mapping[str, np.ndarray]):
     @staticmethod
     def _read_tensor(entry: Entry, path: Path) -> np.ndarray:
         if entry.dtype not in DTYPES:
-            raise ValueError(f"it is of TensorFlow's type {entry.dtype} (7: strings), for which numpy has no array")
+            raise ValueError(f"it has TensorFlow's dtype {entry.dtype} (7: strings), which numpy does not have")
         if entry.sliced:
             raise ValueError("it is partitioned; load it with TensorFlow and save it without a partitioner")
         dtype = np.dtype(DTYPES[entry.dtype])
         if entry.size != prod(entry.shape) * dtype.itemsize:
-            raise ValueError(f"{entry.size} bytes do not hold {dtype.name} of shape {entry.shape}")
+            raise ValueError(f"{entry.size} bytes are not the size of {dtype.name} with shape {entry.shape}")
         end, found = entry.offset + entry.size, path.stat().st_size
         if end > found:
-            raise ValueError(f"it ends at byte {end}, the file at {found}: it is cut short; fetch it again")
+            raise ValueError(f"it ends at byte {end}, the file at {found}: the file is truncated; download it again")
         data = np.fromfile(path, np.uint8, entry.size, offset=entry.offset)
         if masked(crc32c(data)) != entry.checksum:
-            raise ValueError("it fails its checksum, the file is damaged; fetch it again")
+            raise ValueError("it fails its checksum, so the file is damaged; download it again")
         values = data.view(dtype)
         if entry.dtype == BFLOAT16:
             values = (values.astype("<u4") << 16).view("<f4")  # the upper half of a float32

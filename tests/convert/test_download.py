@@ -1,0 +1,371 @@
+"""Downloads, and how they fail: lost connections, changed files, full disks, Ctrl-C."""
+
+import hashlib
+import os
+import random
+import re
+import shutil
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+
+import pytest
+
+import transformers_elmo.convert.download as downloads
+from transformers_elmo.convert.download import download, download_release, open_locked
+from transformers_elmo.convert.releases import Release, RemoteFile
+
+CONTENT = random.Random(0).randbytes(300_000)
+OTHER = random.Random(1).randbytes(300_000)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves `server.content` as the attributes of the server say."""
+
+    def do_GET(self):
+        server, span = self.server, self.headers.get("Range")
+        server.seen.append((self.path, span))
+        if server.statuses:
+            return self.send_error(server.statuses.pop(0))
+        if server.redirect and self.path != "/moved":
+            return self.answer(302, b"", Location=server.redirect)
+        if self.path == "/missing":
+            return self.send_error(404)
+        time.sleep(server.pause)
+        content, state = server.content, hashlib.md5(server.content).hexdigest()
+        state = {"ETag": f'"{state}"'} if server.tags == "strong" else {"ETag": f'W/"{state}"'} if server.tags else {}
+        if server.dated:
+            state["Last-Modified"] = server.dated
+        unchanged = server.ignores_if_range or self.headers.get("If-Range") in state.values()
+        if span and server.ranges and unchanged:
+            start = int(re.fullmatch(r"bytes=(\d+)-", span)[1]) + server.shift
+            if start >= len(content):
+                return self.answer(416, b"", **{"Content-Range": f"bytes */{len(content)}"})
+            span = f"bytes {start}-{len(content) - 1}/{len(content)}"
+            return self.answer(206, content[start:], **{"Content-Range": span}, **state)
+        self.answer(200, content, **state)
+
+    def answer(self, status, body, **headers):
+        server = self.server
+        sent = body[: server.drops.pop(0)] if body and server.drops else body
+        self.send_response(status)
+        self.send_header("Content-Type", server.kind)
+        if server.sends_length:
+            self.send_header("Content-Length", server.length or str(len(body)))
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(sent)
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(downloads, "RETRY_DELAYS", ())
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.url = f"http://127.0.0.1:{server.server_port}"
+        server.handle_error = lambda *arguments: None  # clients disconnect often
+        server.content, server.seen = CONTENT, []
+        server.drops = []  # number of bytes after which the next responses break off
+        server.statuses = []  # of the next responses
+        server.ranges, server.ignores_if_range, server.tags, server.dated = True, False, "strong", ""
+        server.kind, server.length, server.sends_length = "application/octet-stream", None, True
+        server.shift, server.pause, server.redirect = 0, 0, ""
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def remote(server, path="/file", **known):
+    return RemoteFile((server.url + path,), "weights.hdf5", **known)
+
+
+def assert_fails(file, path, *parts, error=OSError):
+    """The download fails with one sentence that contains the parts, and leaves no file at its path."""
+    with pytest.raises(error) as caught:
+        download(file, path, progress=False)
+    message = str(caught.value)
+    assert message.endswith(".") and "\n" not in message
+    for part in parts:
+        assert str(part) in message
+    assert not path.exists()
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "weights.hdf5"
+
+
+def files(path):
+    return sorted(file.name for file in path.parent.iterdir())
+
+
+def spans(server):
+    return [span for _, span in server.seen]
+
+
+def interrupt(server, path, after=100_000):
+    """Download only the first bytes of the file, as when the connection is lost."""
+    server.drops = [after]
+    assert_fails(remote(server), path, f"{after:,} of 300,000 bytes", "run the same command to resume")
+    assert (path.parent / "weights.hdf5.part").stat().st_size == after
+    server.seen.clear()
+
+
+def test_download(server, path):
+    known = {"size": len(CONTENT), "sha256": hashlib.sha256(CONTENT).hexdigest()}
+    download(remote(server, **known), path, progress=True)
+    assert path.read_bytes() == CONTENT and files(path) == ["weights.hdf5"]
+    download(remote(server, **known), path, progress=True)
+    download(remote(server), path, progress=True)
+    assert spans(server) == [None]
+
+
+def test_damaged_file_is_downloaded_again(server, path):
+    path.write_bytes(OTHER)
+    download(remote(server), path, False)
+    assert server.seen == []  # without a size and hash, the file is assumed to be complete
+    download(remote(server, sha256=hashlib.sha256(CONTENT).hexdigest()), path, False)
+    assert path.read_bytes() == CONTENT
+    path.write_bytes(CONTENT[:-1])
+    download(remote(server, size=len(CONTENT)), path, False)
+    assert path.read_bytes() == CONTENT and len(server.seen) == 2
+
+
+@pytest.mark.parametrize("tags, dated", [("strong", ""), ("weak", "Sat, 01 Jan 2022 00:00:00 GMT")])
+def test_resume_requests_only_the_rest(server, path, tags, dated):
+    server.tags, server.dated = tags, dated
+    interrupt(server, path)
+    download(remote(server, sha256=hashlib.sha256(CONTENT).hexdigest()), path, False)
+    assert spans(server) == ["bytes=100000-"]
+    assert path.read_bytes() == CONTENT and files(path) == ["weights.hdf5"]
+
+
+def test_retries_resume(server, path, monkeypatch):
+    monkeypatch.setattr(downloads, "RETRY_DELAYS", (0, 0.01, 0.01))
+    server.statuses, server.drops = [503], [70_000, 80_000]
+    download(remote(server), path, False)
+    assert spans(server) == [None, None, "bytes=70000-", "bytes=150000-"]
+    assert path.read_bytes() == CONTENT
+
+
+def test_changed_file_starts_over(server, path):
+    for ignores_if_range in (False, True):
+        path.unlink(missing_ok=True)
+        server.content, server.ignores_if_range = CONTENT, ignores_if_range
+        interrupt(server, path)
+        server.content = OTHER
+        download(remote(server), path, False)
+        assert path.read_bytes() == OTHER
+        assert spans(server) == ["bytes=100000-", None][: 1 + ignores_if_range]
+
+
+def test_server_without_ranges_or_with_wrong_ones(server, path):
+    interrupt(server, path)
+    server.ranges = False
+    download(remote(server), path, False)
+    assert path.read_bytes() == CONTENT and spans(server) == ["bytes=100000-"]
+    path.unlink()
+    server.ranges = True
+    interrupt(server, path)
+    server.shift = -7
+    download(remote(server), path, False)
+    assert path.read_bytes() == CONTENT and spans(server) == ["bytes=100000-", None]
+
+
+def test_server_without_versions(server, path):
+    server.tags, server.drops = "", [100_000]
+    assert_fails(remote(server), path, "100,000 of 300,000 bytes", "start again")
+    download(remote(server), path, False)
+    assert path.read_bytes() == CONTENT and spans(server) == [None, None]
+
+
+def test_server_without_content_length(server, path):
+    server.sends_length = False
+    download(remote(server, size=len(CONTENT)), path, False)
+    assert path.read_bytes() == CONTENT
+    path.unlink()
+    server.drops = [100_000]
+    assert_fails(remote(server, size=len(CONTENT)), path, "must be 300,000 bytes, got 100,000")
+    assert files(path) == []
+
+
+def test_complete_and_too_long_parts(server, path):
+    interrupt(server, path)
+    part = path.parent / "weights.hdf5.part"
+    part.write_bytes(CONTENT)
+    download(remote(server), path, False)
+    assert path.read_bytes() == CONTENT and spans(server) == ["bytes=300000-"]
+    path.unlink()
+    interrupt(server, path)
+    part.write_bytes(CONTENT + b"more")
+    download(remote(server), path, False)
+    assert path.read_bytes() == CONTENT and spans(server) == ["bytes=300004-", None]
+    assert files(path) == ["weights.hdf5"]
+
+
+def test_part_of_unknown_origin(server, path):
+    (path.parent / "weights.hdf5.part").write_bytes(OTHER[:1000])
+    download(remote(server), path, False)
+    assert path.read_bytes() == CONTENT and spans(server) == [None]
+
+
+def test_wrong_hash_and_size(server, path):
+    right, wrong = hashlib.sha256(CONTENT).hexdigest(), "0" * 64
+    assert_fails(remote(server, sha256=wrong), path, wrong, right, "removed")
+    assert_fails(remote(server, size=7), path, server.url, "must be 7 bytes, got 300,000")
+    server.length = "290000"  # less than it sends
+    assert_fails(remote(server, size=len(CONTENT)), path, "must be 300,000 bytes, got 290,000")
+    assert files(path) == []
+
+
+def test_server_errors(server, path):
+    assert_fails(remote(server, "/missing"), path, server.url + "/missing", "404 Not Found")
+    server.statuses = [403]
+    assert_fails(remote(server), path, server.url + "/file", "403 Forbidden")
+    server.statuses = [500]
+    assert_fails(remote(server), path, "500", "later")
+    server.kind = "text/html; charset=utf-8"
+    assert_fails(remote(server), path, server.url + "/file", "text/html", "browser")
+    for url in ("ftp://127.0.0.1/x", "file:///etc/passwd", "weights.hdf5"):
+        assert_fails(RemoteFile((url,), "weights.hdf5"), path, url, "http", error=ValueError)
+    assert files(path) == []
+
+
+def test_login_page_keeps_the_partial_download(server, path):
+    interrupt(server, path)
+    server.kind, server.ranges = "text/html", False
+    assert_fails(remote(server), path, "text/html")
+    server.kind, server.ranges = "application/octet-stream", True
+    download(remote(server), path, False)
+    assert path.read_bytes() == CONTENT and spans(server) == ["bytes=100000-"] * 2
+
+
+def test_unreachable(server, path, monkeypatch):
+    def no_such_host(*arguments, **options):
+        raise downloads.urllib.error.URLError(OSError(-2, "Name or service not known"))
+
+    monkeypatch.setattr(downloads, "TIMEOUT", 0.1)
+    server.pause = 0.5
+    assert_fails(remote(server), path, server.url, "timed out", "network")
+    assert_fails(RemoteFile(("http://127.0.0.1:1/x",), "x"), path, "http://127.0.0.1:1/x", "refused")
+    monkeypatch.setattr(downloads.urllib.request, "urlopen", no_such_host)
+    assert_fails(
+        RemoteFile(("http://nowhere.invalid/x",), "x"), path, "http://nowhere.invalid/x", "Name or service not known"
+    )
+    assert files(path) == []
+
+
+def test_stalled_connection(server, path, monkeypatch):
+    finish = Handler.finish
+    with monkeypatch.context() as patch:
+        patch.setattr(downloads, "TIMEOUT", 0.1)
+        patch.setattr(Handler, "finish", lambda self: (time.sleep(0.3), finish(self)))
+        server.drops = [100_000]
+        assert_fails(remote(server), path, f"{downloads.BLOCK:,} of 300,000 bytes", "resume")
+    download(remote(server), path, False)
+    assert path.read_bytes() == CONTENT and spans(server) == [None, f"bytes={downloads.BLOCK}-"]
+
+
+def test_redirect(server, path):
+    server.redirect = server.url + "/moved"
+    interrupt(server, path)
+    download(remote(server), path, False)
+    assert path.read_bytes() == CONTENT and server.seen[-1] == ("/moved", "bytes=100000-")
+    path.unlink()
+    server.redirect = "file:///etc/passwd"
+    assert_fails(remote(server), path, server.url)
+
+
+def test_fallback_url(server, path):
+    both = (server.url + "/missing", server.url + "/file")
+    server.drops = [100_000]
+    assert_fails(RemoteFile(both, "weights.hdf5"), path, server.url + "/file", "100,000 of 300,000")
+    download(RemoteFile(both, "weights.hdf5"), path, False)
+    assert path.read_bytes() == CONTENT and server.seen[-1] == ("/file", "bytes=100000-")
+    path.unlink()
+    both = (server.url + "/missing", server.url + "/missing?2")
+    server.statuses = [404, 403]
+    assert_fails(RemoteFile(both, "weights.hdf5"), path, both[0], "404")
+
+
+def test_disk_full(server, path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=200_000))
+        assert_fails(remote(server), path, path.parent, "300,000", "200,000", "another folder")
+    assert files(path) == []
+    interrupt(server, path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=200_000))
+    download(remote(server), path, False)  # the rest fits
+    assert path.read_bytes() == CONTENT
+
+
+def test_keyboard_interrupt(server, path, monkeypatch):
+    class Bar(downloads.tqdm):
+        def update(self, number):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(downloads, "tqdm", Bar)
+        download(remote(server), path, False)
+    server.seen.clear()
+    download(remote(server), path, False)
+    assert path.read_bytes() == CONTENT and spans(server) == [f"bytes={downloads.BLOCK}-"]
+
+
+def test_concurrent_downloads(server, path):
+    with open_locked(path.parent / "weights.hdf5.part"):
+        assert_fails(remote(server), path, "another process")
+    assert server.seen == []
+    download(remote(server), path, False)
+    assert path.read_bytes() == CONTENT
+
+    path.unlink()
+    server.pause, outcomes = 0.1, []
+
+    def run():
+        try:
+            download(remote(server), path, False)
+            outcomes.append("done")
+        except OSError as error:
+            outcomes.append("another process" in str(error))
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert "done" in outcomes and False not in outcomes
+    assert path.read_bytes() == CONTENT and files(path) == ["weights.hdf5"]
+
+
+def test_progress_bar(server, path, monkeypatch, capsys):
+    download(remote(server), path)
+    assert capsys.readouterr() == ("", "")
+    path.unlink()
+    interrupt(server, path)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    download(remote(server), path)
+    shown = capsys.readouterr().err
+    assert "weights.hdf5: 100%" in shown and "300k/300k" in shown and "B/s" in shown
+    path.unlink()
+    download(remote(server), path, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_release(server, tmp_path):
+    def release_of(*names):
+        return Release("it", "", None, None, "", tuple(RemoteFile((f"{server.url}/{name}",), name) for name in names))
+
+    folder = tmp_path / "new" / "folder"
+    assert download_release(release_of("options.json", "weights.hdf5"), folder, False) == folder / "it"
+    assert download_release(release_of("42.zip"), str(folder), False) == folder / "it" / "42.zip"
+    assert sorted(os.listdir(folder / "it")) == ["42.zip", "options.json", "weights.hdf5"]

@@ -1,0 +1,41 @@
+# Copyright 2026 The transformers-elmo authors.
+# Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
+"""Read the tensors of torch files that are not trusted: nothing that is pickled in them is executed."""
+
+import pickle
+import re
+import warnings
+import zipfile
+from pathlib import Path
+
+import torch
+
+from . import StoredArray
+
+
+def pickled_arrays(path: Path) -> dict[str, StoredArray]:
+    """Return the tensors of a saved state dict by name."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except PermissionError:
+        raise
+    except Exception as error:  # a damaged file makes torch and pickle raise anything
+        if isinstance(error, pickle.UnpicklingError) and (code := re.search(r"GLOBAL ([\w.]+)", str(error))):
+            raise ValueError(
+                f"{path} must contain tensors only; it refers to {code[1]}, which may execute code, "
+                "so it was not loaded."
+            ) from error
+        raise OSError(f"{path} must be a file of torch tensors; it is not, or it is damaged or truncated.") from error
+    if not isinstance(state, dict) or not all(
+        isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in state.items()
+    ):
+        raise ValueError(f"{path} must contain a state dict, tensors by name; it contains a {type(state).__name__}.")
+    return {name: stored_tensor(path, name, tensor) for name, tensor in state.items()}
+
+
+def stored_tensor(path: Path, name: str, tensor: torch.Tensor) -> StoredArray:
+    return StoredArray(path, name, tuple(tensor.shape), load=lambda: tensor.detach().float().numpy())
