@@ -38,7 +38,7 @@ def convert(
 
     Args:
         source: a file or folder in any of the formats in `sources/`, or the prefix of a TensorFlow checkpoint.
-        extra_files: files that belong to the source but are not beside it.
+        extra_files: files that belong to the source but are not next to it.
         language, license, title: for the model card.
     """
     check_output(output)
@@ -80,7 +80,7 @@ def check_output(output: Path):
     check_new_folder(output)
     if '"' in str(output):
         raise ValueError(
-            f"The output's name must not contain quotation marks, as its model card quotes it; got {output}."
+            f"The output's path must not contain quotation marks, as the model card quotes it; got {output}."
         )
 
 

@@ -89,7 +89,7 @@ class StoredArray:
 
 @dataclass(frozen=True)
 class ExtraFiles:
-    """Files named by the user because they are not beside the weights."""
+    """Files named by the user because they are not next to the weights."""
 
     options: Path | None = None
     vocab: Path | None = None
