@@ -1,6 +1,10 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""Readers of text that embedding and training share: plain, .gz, .xz, .jsonl and .parquet files, streamed."""
+"""Stream text for embedding and training: plain, .gz, .xz, .jsonl and .parquet files, and standard input.
+
+Training reads texts (`find_files`, `read_texts`), in which line ends and very long lines do not matter. Embedding reads
+lines (`read_lines`), one sentence each, none of them merged, dropped or cut.
+"""
 
 import codecs
 import glob
@@ -9,121 +13,104 @@ import json
 import lzma
 import os
 import re
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 from tqdm import tqdm
 
-ROWS = 1 << 12  # of a Parquet file that are read at once
-LONGEST = 1 << 20  # bytes of a line; a longer one goes on in the next
-OPENERS = {".gz": gzip.open, ".xz": lzma.open}
+STDIN = "-"
+DECOMPRESSORS = {".gz": gzip.open, ".xz": lzma.open}
+MAX_PART = 1 << 20  # bytes of a line that are read at once for training; a longer line is read in parts
+MAX_LINE = 1 << 26  # bytes of a line to embed
+PARQUET_ROWS = 1 << 12  # rows that are read at once
 
-# Up to where a long line may be cut: a period and a space can belong together, as in "etc. and".
-BETWEEN_WORDS_OF_BYTES = re.compile(rb"(?s).*[^.\s]\s")
+# The longest part of a long line that ends between two words, but not after a period: whether the tokenizer splits "etc."
+# depends on the next word.
+WHOLE_WORDS = re.compile(r"(?s).*[^.\s]\s")
+WHOLE_WORDS_BYTES = re.compile(WHOLE_WORDS.pattern.encode())
 
 
 def find_files(patterns: Iterable[str]) -> list[Path]:
-    """The files that paths and globs name, in order, or an error about the one that names none."""
+    """Expand paths and globs to files, in order and without duplicates; a pattern that matches no file is an error."""
     files = []
     for pattern in patterns:
-        found = [pattern]
+        matches = [pattern]
         if not os.path.exists(pattern):
-            found = sorted(path for path in glob.glob(pattern, recursive=True) if not os.path.isdir(path))
-        if not found:
+            matches = sorted(path for path in glob.glob(pattern, recursive=True) if not os.path.isdir(path))
+        if not matches:
             raise ValueError(
-                f"{pattern} names no file; give text, .gz, .xz, .jsonl or .parquet files, or globs of them."
+                f"{pattern} matches no file; pass text, .gz, .xz, .jsonl or .parquet files, or globs of them."
             )
-        for path in map(Path, found):
+        for path in map(Path, matches):
             if path.is_dir():
-                raise ValueError(f"{path} is a folder; give the files in it, as in '{path}/*.txt'.")
+                raise ValueError(f"{path} is a folder; pass the files in it, for example '{path}/*.txt'.")
             files.append(path)
     return list(dict.fromkeys(files))
 
 
-def read_texts(files: list[Path], column: str = "text", errors: str = "strict") -> Iterator[str]:
-    """The lines of text files, or the texts in a column of .jsonl and .parquet files, with a bar of the bytes read."""
+def read_texts(
+    files: list[Path], column: str = "text", encoding_errors: str = "strict", show_progress: bool = True
+) -> Iterator[str]:
+    """Yield the lines of text files, and the texts in one column of .jsonl and .parquet files.
+
+    A very long line comes in parts that end between words. The progress bar counts bytes; it is shown on a terminal
+    only.
+    """
     total = sum(path.stat().st_size for path in files)
-    with tqdm(total=total, unit="B", unit_scale=True, desc="reading", disable=None) as bar:
+    with tqdm(
+        total=total, unit="B", unit_scale=True, desc="reading", disable=None if show_progress else True
+    ) as progress:
         for path in files:
-            before = bar.n
-            for text, read in read_file(path, column, errors):
+            before = progress.n
+            for text, bytes_read in read_file(path, column, encoding_errors):
                 yield text
-                if before + read - bar.n > 1 << 20:
-                    bar.update(before + read - bar.n)
-            bar.update(before + path.stat().st_size - bar.n)
+                if before + bytes_read - progress.n > 1 << 20:
+                    progress.update(before + bytes_read - progress.n)
+            progress.update(before + path.stat().st_size - progress.n)
 
 
-def read_file(path: Path, column: str, errors: str) -> Iterator[tuple[str, int]]:
-    """Texts of a file, and how many of its bytes were read for them."""
-    name = path.name.removesuffix(path.suffix) if path.suffix in OPENERS else path.name
+def read_lines(path: str | Path, encoding_errors: str = "strict", max_bytes: int | None = MAX_LINE) -> Iterator[str]:
+    r"""Yield the lines of a text file without their line ends: item k is line k, blank lines included.
+
+    `path` may end in .gz or .xz, or be `-` for standard input. Lines end at \n or \r\n and nowhere else. A line longer
+    than `max_bytes` is an error, so that a file without line ends is never read into memory whole.
+    """
+    for line in decode_lines(path, encoding_errors, max_bytes=max_bytes):
+        yield line.text
+
+
+def read_file(path: Path, column: str, encoding_errors: str) -> Iterator[tuple[str, int]]:
+    """Yield the texts of a file, each with the number of bytes read so far."""
+    name = path.name.removesuffix(path.suffix) if path.suffix in DECOMPRESSORS else path.name
     if name.endswith(".parquet"):
         return read_parquet(path, column)
     if name.endswith((".jsonl", ".json")):
-        return read_json(path, column, errors)
-    return ((line, read) for _, line, read in read_lines(path, errors))
+        return read_json_lines(path, column, encoding_errors)
+    return ((line.text, line.bytes_read) for line in decode_lines(path, encoding_errors, split_long_lines=True))
 
 
-def read_lines(path: Path, errors: str, whole: bool = False) -> Iterator[tuple[int, str, int]]:
-    """The number and the text of each line of a UTF-8 file, a very long one in parts, and the bytes read so far."""
-    opener = OPENERS.get(path.suffix)
-    with path.open("rb") as raw, opener(raw) if opener else raw as file:
-        number, ended, rest = 0, True, b""
-        while True:
-            try:
-                line = file.readline(-1 if whole else LONGEST)
-            except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-                if not opener:
-                    raise
-                raise ValueError(
-                    f"{path} cannot be unpacked ({error}); it is cut off, or no {path.suffix} file: get it again."
-                ) from None
-            if not line and not rest:
-                return
-            number += ended
-            if number == 1 and ended:
-                line = line.removeprefix(codecs.BOM_UTF8)
-            line, rest, ended = rest + line, b"", line.endswith(b"\n")
-            if b"\0" in line:
-                raise ValueError(
-                    f"{path} must be UTF-8 text, and line {number} holds a zero byte: convert it if it is UTF-16, "
-                    "leave it out if it is no text."
-                )
-            if len(line) >= LONGEST and not ended and not whole:
-                part = BETWEEN_WORDS_OF_BYTES.match(line)
-                if not part:
-                    raise ValueError(
-                        f"{path} must have spaces between its words, and line {number} has none in {len(line):,} "
-                        "bytes: is it text?"
-                    )
-                line, rest = part[0], line[part.end() :]
-            try:
-                text = line.decode("utf-8", errors)
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{path} must be UTF-8 text, and line {number} holds the byte 0x{line[error.start]:02x}; "
-                    "convert it, or replace such bytes with --encoding-errors replace."
-                ) from None
-            yield number, text, raw.tell()
-
-
-def read_json(path: Path, column: str, errors: str) -> Iterator[tuple[str, int]]:
-    for number, line, read in read_lines(path, errors, whole=True):
+def read_json_lines(path: Path, column: str, encoding_errors: str) -> Iterator[tuple[str, int]]:
+    for number, line, bytes_read in decode_lines(path, encoding_errors):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise ValueError(
-                f"{path} must hold a JSON object a line, got {line.strip()[:60]!r} in line {number} ({error}); "
-                "mend the line, or name a file of plain text .txt."
+                f"{path} must hold one JSON object per line, got {line.strip()[:60]!r} in line {number} ({error}); "
+                "correct the line, or rename the file to .txt if it is plain text."
             ) from None
         if not isinstance(row, dict) or not isinstance(row.get(column, row), (str, type(None))):
-            there = ", ".join(row) if isinstance(row, dict) else f"a {type(row).__name__}"
+            found = ", ".join(row) if isinstance(row, dict) else f"a {type(row).__name__}"
             raise ValueError(
-                f"{path} must have a text in column {column!r}, line {number} has: {there}; name another with --column."
+                f"{path} must have text in column {column!r}, line {number} has: {found}; "
+                "choose another column with --column."
             )
-        yield row[column] or "", read
+        yield row[column] or "", bytes_read
 
 
 def read_parquet(path: Path, column: str) -> Iterator[tuple[str, int]]:
@@ -131,26 +118,116 @@ def read_parquet(path: Path, column: str) -> Iterator[tuple[str, int]]:
         import pyarrow.parquet
     except ImportError:
         raise ValueError("Parquet files need pyarrow: pip install 'transformers-elmo[train]'.") from None
-    size, rows = path.stat().st_size, 0
+    size, rows_read = path.stat().st_size, 0
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            there = file.schema_arrow.names
-            if column not in there:
+            columns = file.schema_arrow.names
+            if column not in columns:
                 raise ValueError(
-                    f"{path} must have a column {column!r}, it has: {', '.join(there)}; name another with --column."
+                    f"{path} must have a column {column!r}, it has: {', '.join(columns)}; "
+                    "choose another column with --column."
                 )
-            for batch in file.iter_batches(ROWS, columns=[column]):
+            for batch in file.iter_batches(PARQUET_ROWS, columns=[column]):
                 for text in batch.column(column).to_pylist():
                     if text is not None and not isinstance(text, str):
                         raise ValueError(
-                            f"{path} must have a text in column {column!r}, it has: a {type(text).__name__}; "
-                            f"name another with --column, of {', '.join(there)}."
+                            f"{path} must have text in column {column!r}, it has: a {type(text).__name__}; "
+                            f"choose another column with --column, one of {', '.join(columns)}."
                         )
-                    yield text or "", size * rows // max(file.metadata.num_rows, 1)
-                rows += len(batch)
+                    yield text or "", size * rows_read // max(file.metadata.num_rows, 1)
+                rows_read += len(batch)
     except (pyarrow.ArrowException, OSError) as error:
-        if getattr(error, "errno", None):  # the system's, not Parquet's
+        if getattr(error, "errno", None):  # the operating system's error, not Parquet's
             raise
         raise ValueError(
-            f"{path} cannot be read as Parquet ({error}); it is cut off, or no .parquet file: get it again."
+            f"{path} cannot be read as Parquet ({error}); it is truncated or not a .parquet file: download it again."
         ) from None
+
+
+class Line(NamedTuple):
+    number: int  # from 1
+    text: str  # without its line end
+    bytes_read: int  # of the file so far, compressed where it is
+
+
+def decode_lines(
+    path: str | Path, encoding_errors: str, max_bytes: int | None = None, split_long_lines: bool = False
+) -> Iterator[Line]:
+    """Yield the lines of a UTF-8 text file; with `split_long_lines`, parts of a long one have the same number."""
+    name = "standard input" if path == STDIN else str(path)
+    for number, line, bytes_read in raw_lines(path, name, max_bytes, split_long_lines):
+        if b"\0" in line:
+            raise ValueError(
+                f"{name} must be UTF-8 text; line {number} holds a zero byte: convert it if it is UTF-16, "
+                "leave it out if it is not text."
+            )
+        try:
+            text = line.decode("utf-8", encoding_errors)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{name} must be UTF-8 text; line {number} holds the byte 0x{line[error.start]:02x}: "
+                "convert it to UTF-8, or replace such bytes with --encoding-errors replace."
+            ) from None
+        if text.endswith("\n"):
+            text = text[:-2] if text.endswith("\r\n") else text[:-1]
+        yield Line(number, text, bytes_read)
+
+
+def raw_lines(
+    path: str | Path, name: str, max_bytes: int | None, split_long_lines: bool
+) -> Iterator[tuple[int, bytes, int]]:
+    """Yield the number and the bytes of each line, decompressed and without a byte order mark, and the bytes read."""
+    limit = -1
+    if split_long_lines:
+        limit = MAX_PART
+    elif max_bytes is not None:
+        limit = max_bytes + 1
+    number, is_line_end, rest = 0, True, b""
+    with open_binary(path) as (raw, file):
+        seekable = raw.seekable()  # a pipe has no position
+        while True:
+            try:
+                line = file.readline(limit)
+            except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+                if file is raw:
+                    raise
+                suffix = Path(path).suffix
+                raise ValueError(
+                    f"{name} cannot be decompressed ({error}); it is truncated or not a {suffix} file: "
+                    "download it again."
+                ) from None
+            if not line and not rest:
+                return
+            number += is_line_end
+            if number == 1 and is_line_end:
+                line = line.removeprefix(codecs.BOM_UTF8)
+            line, rest, is_line_end = rest + line, b"", line.endswith(b"\n")
+            if split_long_lines and len(line) >= MAX_PART and not is_line_end:
+                part = WHOLE_WORDS_BYTES.match(line)
+                if not part:
+                    raise ValueError(
+                        f"{name} must have spaces between words; line {number} has none in {len(line):,} bytes: "
+                        "is it text?"
+                    )
+                line, rest = part[0], line[part.end() :]
+            elif max_bytes is not None and len(line) > max_bytes:
+                raise ValueError(
+                    f"{name} must have one sentence per line; line {number} is longer than {max_bytes:,} bytes: "
+                    "is it text?"
+                )
+            yield number, line, raw.tell() if seekable else 0
+
+
+@contextmanager
+def open_binary(path: str | Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """Open a file, or standard input, for reading: the file itself, and the stream of its decompressed bytes."""
+    if path == STDIN:
+        yield sys.stdin.buffer, sys.stdin.buffer
+        return
+    path = Path(path)
+    with path.open("rb") as raw:
+        if path.suffix not in DECOMPRESSORS:
+            yield raw, raw
+            return
+        with DECOMPRESSORS[path.suffix](raw) as file:
+            yield raw, file

@@ -24,10 +24,9 @@ from ..convert.releases import RELEASES, download_release, find_release
 from ..convert.sources import Given
 from ..embed import LAYERS
 from ..embed.job import embed, write_npz
-from ..pretrain.corpus import CACHE, Splitting
-from ..pretrain.job import Start, Texts, pretrain_from_texts
-from ..pretrain.recipe import RECIPES, SIZES, Recipe
-from ..pretrain.trainer import Settings
+from ..pretrain.corpus import Splitting
+from ..pretrain.job import InitialModel, Texts, pretrain_from_texts
+from ..pretrain.recipe import CACHE, RECIPES, SIZES, Recipe, Settings
 
 
 class UserError(Exception):
@@ -150,9 +149,11 @@ def add_pretrain(verbs):
     )
 
     group = verb.add_argument_group("text")
-    group.add_argument("--words", action="store_true", help="lines are words already, separated by spaces")
-    group.add_argument("--lines", action="store_true", help="a line is a sentence; else lines are split into sentences")
-    group.add_argument("--leave-out", metavar="WORD", nargs="+", default=[], help="words that are not there, as <unk>")
+    group.add_argument("--pretokenized", action="store_true", help="words are separated by spaces already")
+    group.add_argument("--one-sentence-per-line", action="store_true", help="do not split lines into sentences")
+    group.add_argument(
+        "--drop-tokens", metavar="TOKEN", nargs="+", default=[], help="tokens to drop from the text, e.g. <unk>"
+    )
     group.add_argument("--column", default="text", help="of .jsonl and .parquet files, default: %(default)s")
     group.add_argument(
         "--encoding-errors", choices=["strict", "replace"], default="strict", help="default: %(default)s"
@@ -188,7 +189,9 @@ def add_pretrain(verbs):
     group.add_argument("--eval-every", metavar="STEPS", type=positive, default=1000)
     group.add_argument("--save-every", metavar="STEPS", type=positive, default=1000)
     group.add_argument("--report-to", default="none", help="tensorboard or another reporter of Trainer")
-    group.add_argument("--half", action="store_true", help="store the final weights in half precision")
+    group.add_argument(
+        "--half", dest="save_half", action="store_true", help="store the final weights in half precision"
+    )
     group.add_argument("--language", help="for the model card, as in en or pt")
     group.add_argument("--license", help="for the model card, as in apache-2.0")
     verb.set_defaults(run=run_pretrain)
@@ -331,26 +334,35 @@ def run_pretrain(arguments: argparse.Namespace) -> int:
         RECIPES[arguments.recipe], **{name: value for name, value in given.items() if value is not None}
     )
     texts = Texts(
-        arguments.text,
-        arguments.held_out,
-        Splitting(arguments.words, arguments.lines, tuple(arguments.leave_out)),
-        arguments.column,
-        arguments.encoding_errors,
-        arguments.cache,
+        files=arguments.text,
+        held_out=arguments.held_out,
+        splitting=Splitting(
+            pretokenized=arguments.pretokenized,
+            one_sentence_per_line=arguments.one_sentence_per_line,
+            drop_tokens=tuple(arguments.drop_tokens),
+        ),
+        column=arguments.column,
+        encoding_errors=arguments.encoding_errors,
+        cache=arguments.cache,
     )
-    start = Start(
-        arguments.init, arguments.size, arguments.config, arguments.vocab, arguments.vocab_size, arguments.min_count
+    initial_model = InitialModel(
+        checkpoint=arguments.init,
+        size=arguments.size,
+        config_file=arguments.config,
+        vocab_file=arguments.vocab,
+        vocab_size=arguments.vocab_size,
+        min_count=arguments.min_count,
     )
     names = {field.name for field in dataclasses.fields(Settings)} & vars(arguments).keys()
-    options = {name: getattr(arguments, name) for name in names - {"recipe", "held_out", "output"} if name != "steps"}
+    options = {name: getattr(arguments, name) for name in names - {"recipe", "output", "steps"}}
     settings = Settings(
-        str(arguments.output),
-        recipe,
+        output=str(arguments.output),
+        recipe=recipe,
         steps=arguments.steps or 0,
         command=shlex.join(["elmo", *arguments.line]),
         **options,
     )
-    return 0 if pretrain_from_texts(texts, start, settings, arguments.resume) else 130
+    return 0 if pretrain_from_texts(texts, initial_model, settings, resume=arguments.resume) else 130
 
 
 def run_export(arguments: argparse.Namespace) -> int:

@@ -1,161 +1,318 @@
-"""The job behind `elmo pretrain`: text files to a checkpoint."""
+# Copyright 2026 The transformers-elmo authors.
+# Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
+"""The job behind `elmo pretrain`: text files to a checkpoint.
+
+`pretrain_from_texts` is the front door; `pretrain` takes a model and a corpus that are made already.
+"""
 
 import importlib.util
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import set_seed
+from transformers import TrainerCallback, set_seed
+from transformers.trainer_callback import PrinterCallback, TrainerState
 
 from ..checkpoints import has_lm_head, load_config, load_model, load_tokenizer
 from ..configuration_elmo import ElmoConfig
+from ..files import new_file, scratch_folder
+from ..model_card import model_card
 from ..modeling_elmo import ElmoForPreTraining
 from ..text import find_files
 from ..tokenization_elmo import ElmoTokenizer, read_vocabulary
-from .corpus import Corpus, Splitting, corpus_of_files
-from .recipe import Recipe
-from .trainer import SETTINGS_FILE, Settings, last_perplexities, pretrain
+from .callbacks import Curves, Progress, StopOnSignal
+from .card import training_section
+from .corpus import Corpus, Splitting, corpus_from_files
+from .recipe import CACHE, Recipe, Settings
+from .trainer import ElmoPretrainer, keep_freed_memory, last_checkpoint, last_perplexities, uses_cpu
+from .windows import Windows
+
+SETTINGS_FILE, CURVES_FILE = "pretraining.json", "curves.png"
+
+
+def pretrain_from_texts(
+    texts: "Texts", initial_model: "InitialModel", settings: Settings, resume: bool = False
+) -> bool:
+    """Train on text files as `elmo pretrain` does. Return whether training was completed rather than stopped."""
+    if importlib.util.find_spec("accelerate") is None:
+        raise ValueError("Training needs accelerate: pip install 'transformers-elmo[train]'.")
+    check_output(Path(settings.output), resume)
+    config, tokenizer = initial_model.load_config()
+    with main_process_first(settings):
+        corpus = texts.load(texts.files, tokenizer)
+        held_out = texts.load(texts.held_out, tokenizer) if texts.held_out else None
+    set_seed(settings.seed)
+    model, tokenizer = initial_model.load_model(config, tokenizer, corpus, settings.recipe)
+    files = [path.name for path in find_files(texts.files)]
+    settings.text = {"files": files, **asdict(texts.splitting), "column": texts.column}
+    trainer = pretrain(model, tokenizer, corpus, settings, held_out=held_out, resume=resume)
+    trainer.accelerator.end_training()  # without it, gloo sometimes aborts when several processes exit
+    if trainer.is_world_process_zero():
+        steps = f"{trainer.state.global_step:,}"
+        perplexities = last_perplexities(trainer.state.log_history)
+        if trainer.stopped:
+            print(f"stopped at step {steps}; continue with --resume")
+        elif perplexities:
+            both, forward, backward = perplexities
+            print(
+                f"{settings.output}: {steps} steps, "
+                f"held-out perplexity {both:.2f} (forward {forward:.2f}, backward {backward:.2f})"
+            )
+        else:
+            print(f"{settings.output}: {steps} steps")
+    return not trainer.stopped
+
+
+def check_output(output: Path, resume: bool):
+    if resume and not (output / SETTINGS_FILE).is_file():
+        raise ValueError(f"{output} holds no run to resume; leave out --resume, or pass the folder of a run.")
+    if not resume and output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ValueError(f"{output} already exists; pass --resume to continue its run, or choose another --output.")
+
+
+@contextmanager
+def main_process_first(settings: Settings) -> Iterator[None]:
+    """Let the main process run the block first, so that the others find its results in the cache."""
+    if world_size() == 1:
+        yield
+        return
+    from accelerate import PartialState
+
+    with PartialState(cpu=uses_cpu(settings)).main_process_first():
+        yield
+
+
+def world_size() -> int:
+    return int(os.environ.get("WORLD_SIZE", 1))  # set by torchrun
 
 
 @dataclass
 class Texts:
-    """What is read: files and globs, and how they are split."""
+    """The text to train on: files and globs, and how to read and split them."""
 
     files: list[str]
-    held_out: list[str] | None
-    splitting: Splitting
-    column: str
-    encoding_errors: str
-    cache: Path
+    held_out: list[str] | None = None  # to evaluate on; None holds out a part of `files`
+    splitting: Splitting = field(default_factory=Splitting)
+    column: str = "text"  # of .jsonl and .parquet files
+    encoding_errors: str = "strict"
+    cache: Path = CACHE
 
-    def corpus(self, patterns: list[str], tokenizer: ElmoTokenizer) -> Corpus:
+    def load(self, patterns: list[str], tokenizer: ElmoTokenizer) -> Corpus:
         files = find_files(patterns)
-        corpus = corpus_of_files(files, self.cache, tokenizer, self.splitting, self.column, self.encoding_errors)
+        corpus = corpus_from_files(
+            files,
+            cache=self.cache,
+            tokenizer=tokenizer,
+            splitting=self.splitting,
+            column=self.column,
+            encoding_errors=self.encoding_errors,
+        )
         if not len(corpus):
-            raise ValueError(f"The text must hold words; {', '.join(map(str, files))} holds none.")
+            raise ValueError(f"The text must contain words; there are none in {', '.join(map(str, files))}.")
         return corpus
 
 
 @dataclass
-class Start:
-    """What is trained: a checkpoint, or a new model of some size."""
+class InitialModel:
+    """The model that training starts from: a checkpoint, or new weights."""
 
-    init: str | None = None
+    checkpoint: str | None = None
+    # For a new model: a constructor of ElmoConfig, and a JSON file of fields that override it.
     size: str | None = None
-    config: Path | None = None
-    vocab: Path | None = None
+    config_file: Path | None = None
+    # For a new output layer: its vocabulary, or how to select one from the words of the text.
+    vocab_file: Path | None = None
     vocab_size: int = 40_000
     min_count: int = 2
 
     def __post_init__(self):
-        if self.init and (self.size or self.config):
+        if self.checkpoint and (self.size or self.config_file):
             raise ValueError(
-                "--size and --config are for a new model, and --init has sizes of its own: leave them out."
+                "--size and --config are for a new model, and --init starts from a checkpoint: leave them out."
             )
 
-    def read(self) -> tuple[ElmoConfig, ElmoTokenizer]:
-        """The sizes of the model, and a tokenizer that splits and spells words as it wants them."""
-        if self.init:
-            return load_config(self.init), load_tokenizer(self.init)
+    def load_config(self) -> tuple[ElmoConfig, ElmoTokenizer]:
+        """Return the configuration, and a tokenizer that splits and spells words as the model expects."""
+        if self.checkpoint:
+            return load_config(self.checkpoint), load_tokenizer(self.checkpoint)
         fields = {}
-        if self.config:
+        if self.config_file:
             try:
-                fields = json.loads(self.config.read_text(encoding="utf-8"))
+                fields = json.loads(self.config_file.read_text(encoding="utf-8"))
             except ValueError as error:
-                raise ValueError(f"{self.config} must hold a JSON object of fields of ElmoConfig: {error}") from None
+                raise ValueError(f"{self.config_file} must be a JSON object of ElmoConfig fields: {error}") from None
         config = getattr(ElmoConfig, self.size or "mini")(**fields)
         return config, ElmoTokenizer(max_characters_per_token=config.max_characters_per_token)
 
-    def make(
+    def load_model(
         self, config: ElmoConfig, tokenizer: ElmoTokenizer, corpus: Corpus, recipe: Recipe
     ) -> tuple[ElmoForPreTraining, ElmoTokenizer]:
-        """The model with its softmax, and its tokenizer with a vocabulary: the checkpoint's, one given or a new one."""
+        """Return the model with an output layer, and its tokenizer with a vocabulary."""
         config.dropout, config.num_negative_samples = recipe.dropout, recipe.negative_samples
-        if self.init and (has_lm_head(config) or "words" in config.inputs):
-            if self.vocab:
-                raise ValueError(f"{self.init} has a vocabulary of its own; leave --vocab out.")
+        if self.checkpoint and (has_lm_head(config) or "words" in config.inputs):
+            if self.vocab_file:
+                raise ValueError(f"{self.checkpoint} has a vocabulary already; leave out --vocab.")
         else:
-            if self.vocab:
-                words = read_vocabulary(self.vocab)
-                check_vocabulary(words, corpus, ["<S>", "</S>", "<UNK>"], str(self.vocab))
-            else:
-                words = corpus.vocabulary(self.min_count, self.vocab_size)
-                if not words:
-                    raise ValueError(f"No word occurs {self.min_count} times in the text; lower --min-count.")
             tokenizer = ElmoTokenizer(
-                vocab=words,
+                vocab=self.select_vocabulary(corpus),
                 char_vocab=tokenizer.char_vocab,
                 swap_word_marks=tokenizer.swap_word_marks,
                 max_characters_per_token=tokenizer.max_characters_per_token,
             )
             config.vocab_size = len(tokenizer)
-        if not self.init:
+        if not self.checkpoint:
             return ElmoForPreTraining(config), tokenizer
-        return load_model(self.init, config, with_lm_head=True, dtype=torch.float32), tokenizer
+        return load_model(self.checkpoint, config, with_lm_head=True, dtype=torch.float32), tokenizer
+
+    def select_vocabulary(self, corpus: Corpus) -> list[str]:
+        if self.vocab_file:
+            words = read_vocabulary(self.vocab_file)
+            check_vocabulary(words, corpus, str(self.vocab_file))
+            return words
+        words = corpus.vocabulary(self.min_count, self.vocab_size)
+        if not words:
+            raise ValueError(f"No word occurs {self.min_count} times in the text; lower --min-count.")
+        return words
 
 
-def pretrain_from_texts(texts: Texts, start: Start, settings: Settings, resume: bool) -> bool:
-    """Text files to a checkpoint, as `elmo pretrain` does it; whether it came to its end."""
-    if importlib.util.find_spec("accelerate") is None:
-        raise ValueError("Training needs accelerate: pip install 'transformers-elmo[train]'.")
-    output = Path(settings.output)
-    if resume and not (output / SETTINGS_FILE).is_file():
-        raise ValueError(f"There is nothing to resume in {output}; leave --resume out, or give the folder of the run.")
-    if not resume and output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ValueError(f"{output} is there already; give --resume to go on with it, or another --output.")
-    config, tokenizer = start.read()
-    with main_process_first(settings.on_cpu):
-        corpus = texts.corpus(texts.files, tokenizer)
-        held_out = texts.corpus(texts.held_out, tokenizer) if texts.held_out else None
-    set_seed(settings.seed)
-    model, tokenizer = start.make(config, tokenizer, corpus, settings.recipe)
-    settings.files = [path.name for path in find_files(texts.files)]
-    settings.text = {"files": settings.files, **asdict(texts.splitting), "column": texts.column}
-    trainer = pretrain(model, tokenizer, corpus, settings, held_out, resume)
-    trainer.accelerator.end_training()  # gloo aborts now and then where several processes end without it
-    if not trainer.is_world_process_zero():
-        return not trainer.stopped
-    if trainer.stopped:
-        print(f"stopped at step {trainer.state.global_step}; go on with --resume")
-        return False
-    found = last_perplexities(trainer.state.log_history)
-    held_out = ", held-out perplexity {:.2f} (forward {:.2f}, backward {:.2f})".format(*found) if found else ""
-    print(f"{output}: {trainer.state.global_step:,} steps{held_out}")
-    return True
-
-
-@contextmanager
-def main_process_first(cpu: bool) -> Iterator[None]:
-    """Of several processes one does it, and the others find it done."""
-    if int(os.environ.get("WORLD_SIZE", 1)) == 1:
-        yield
-        return
-    from accelerate import PartialState
-
-    with PartialState(cpu=cpu).main_process_first():
-        yield
-
-
-def check_vocabulary(words: list[str], corpus: Corpus, specials: list[str], name: str):
-    """Refuse a vocabulary that would be sampled wrongly: the special tokens first, then words by their frequency."""
+def check_vocabulary(words: list[str], corpus: Corpus, name: str):
+    """Raise if negative sampling would go wrong: special tokens come first, then words by decreasing frequency."""
+    specials = ["<S>", "</S>", "<UNK>"]
     missing = [token for token in specials if token not in words[: len(specials)]]
     if missing:
         raise ValueError(
-            f"{name} must begin with {', '.join(specials)}, a line each; it lacks {', '.join(missing)} there."
+            f"{name} must begin with {', '.join(specials)}, one per line; {', '.join(missing)} is missing there."
         )
     counts = dict(zip(corpus.words, corpus.counts.tolist()))
-    found = np.array([counts.get(word, 0) for word in words[len(specials) :]], dtype=np.float64)
-    if len(found) > 2 and found.std():
-        # Spearman's: 1 if the most frequent words come first, about 0 for an alphabetical list.
-        ranks = np.empty(len(found))
-        ranks[np.argsort(-found, kind="stable")] = np.arange(len(found))
-        if np.corrcoef(ranks, np.arange(len(found)))[0, 1] < 0.3:
+    frequencies = np.array([counts.get(word, 0) for word in words[len(specials) :]], dtype=np.float64)
+    if len(frequencies) > 2 and frequencies.std():
+        # Spearman's rank correlation: 1 for words sorted by frequency, about 0 for an alphabetical list.
+        ranks = np.empty(len(frequencies))
+        ranks[np.argsort(-frequencies, kind="stable")] = np.arange(len(frequencies))
+        if np.corrcoef(ranks, np.arange(len(frequencies)))[0, 1] < 0.3:
             raise ValueError(
                 f"{name} must be sorted by frequency, the most frequent words first, and in this text they are not: "
-                "training draws its samples by that order. Sort it, or leave it out to have one counted."
+                "negative samples are drawn by rank. Sort it, or leave out --vocab to select words from the text."
             )
+
+
+def pretrain(
+    model: ElmoForPreTraining,
+    tokenizer: ElmoTokenizer,
+    corpus: Corpus,
+    settings: Settings,
+    *,
+    held_out: Corpus | None = None,
+    resume: bool = False,
+    callbacks: list[TrainerCallback] | None = None,
+) -> ElmoPretrainer:
+    """Train a model and save it to `settings.output`, with a model card and learning curves.
+
+    Without a held-out corpus, sentences of the corpus are held out. Returns the trainer; its `stopped` tells whether
+    training was stopped by a signal, in which case only a checkpoint to resume from has been saved.
+    """
+    keep_freed_memory()
+    output, recipe = Path(settings.output), settings.recipe
+    if held_out is None:
+        train_sentences, held_out_sentences = hold_out(corpus, settings.held_out_words, settings.seed)
+        held_out = corpus
+    else:
+        train_sentences, held_out_sentences = np.arange(len(corpus)), np.arange(len(held_out))
+    words = int(np.diff(corpus.offsets)[train_sentences].sum()) + len(train_sentences)  # with sentence ends
+    settings.processes = world_size()
+    if words < settings.words_per_step:
+        raise ValueError(
+            f"The text has {words:,} words to train on, and a step reads {settings.words_per_step:,}: "
+            "use more text, fewer --rows or a shorter --window."
+        )
+    settings.text |= {"words": words, "sentences": len(train_sentences), "held_out": len(held_out_sentences)}
+    settings.model = model.config.to_diff_dict()
+    settings.model.pop("transformers_version", None)
+    steps = settings.steps or max(round(recipe.epochs * words / settings.words_per_step), 1)
+
+    shape = {"rows": recipe.rows, "window": recipe.window}
+    process = {"rank": int(os.environ.get("RANK", 0)), "world_size": settings.processes}  # RANK is set by torchrun
+    windows = Windows(corpus, tokenizer, train_sentences, seed=settings.seed, **shape, **process)
+    held_out_windows = None
+    if len(held_out_sentences):
+        held_out_windows = Windows(held_out, tokenizer, held_out_sentences, epochs=1, **shape, **process)
+    trainer = ElmoPretrainer(model, windows=windows, held_out=held_out_windows, settings=settings, steps=steps)
+    stop = StopOnSignal()
+    trainer.remove_callback(PrinterCallback)
+    for callback in (
+        *(callbacks or []),
+        Progress(settings.words_per_step, words),
+        stop,
+        Curves(output / CURVES_FILE),
+    ):
+        trainer.add_callback(callback)
+
+    checkpoint = None
+    if resume:
+        checkpoint = last_checkpoint(output)
+        differences = settings.differences(json.loads((output / SETTINGS_FILE).read_text(encoding="utf-8")))
+        if differences:
+            raise ValueError(f"A run must be resumed with its own settings, and {'; '.join(differences)}.")
+    if trainer.is_world_process_zero():
+        output.mkdir(parents=True, exist_ok=True)
+        with new_file(output / SETTINGS_FILE) as unfinished:
+            unfinished.write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
+        print(
+            f"{words:,} words in {len(train_sentences):,} sentences, vocabulary of {len(tokenizer):,}; "
+            f"{model.num_parameters():,} parameters; {steps:,} steps of {settings.words_per_step:,} words, "
+            f"{steps * settings.words_per_step / words:.2f} epochs",
+            flush=True,
+        )
+    saved_state = checkpoint and TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+    if saved_state and saved_state.global_step >= steps:  # killed between the last step and the final save
+        trainer.state = saved_state
+        trainer._load_from_checkpoint(str(checkpoint))
+    else:
+        with stop.handle_signals():
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if not trainer.stopped and trainer.is_world_process_zero():
+        save(trainer, corpus, settings)
+    trainer.accelerator.wait_for_everyone()  # if a process fails meanwhile, torchrun kills the one that saves
+    return trainer
+
+
+def hold_out(corpus: Corpus, words: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Split the sentences at random into those to train on and those to hold out: `words` words, at most 5%."""
+    words = min(words, len(corpus.tokens) // 20)
+    order = np.random.default_rng([seed, 0x5EED]).permutation(len(corpus))
+    lengths = np.diff(corpus.offsets)[order]
+    number = int(np.searchsorted(np.cumsum(lengths), words, side="right"))
+    return np.sort(order[number:]), np.sort(order[:number])
+
+
+def save(trainer: ElmoPretrainer, corpus: Corpus, settings: Settings):
+    """Save the model, its tokenizer and its card, moved into the output folder when all are complete."""
+    model, output = trainer.model, Path(settings.output)
+    weights = {name: w.half() if settings.save_half else w for name, w in model.state_dict().items()}
+    with scratch_folder(output) as unfinished:
+        # The configuration says float32 even if the weights are stored in float16: the model computes in float32.
+        model.save_pretrained(unfinished, state_dict=weights)
+        trainer.processing_class.save_pretrained(unfinished)
+        section = training_section(
+            model.config,
+            corpus=corpus,
+            settings=settings,
+            steps=trainer.state.global_step,
+            perplexities=last_perplexities(trainer.state.log_history),
+        )
+        card = model_card(
+            model.config,
+            name=output.name,
+            num_parameters=model.num_parameters(),
+            language=settings.language,
+            license=settings.license,
+            sections=[section],
+        )
+        (unfinished / "README.md").write_text(card, encoding="utf-8")
+        for file in unfinished.iterdir():
+            file.replace(output / file.name)

@@ -1,31 +1,101 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""Recipes of pretraining: optimizer, learning rate and batch. Light, as `elmo pretrain --help` names them."""
+"""The options of a training run. Imports neither torch nor transformers, so that `elmo pretrain --help` is quick."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+from huggingface_hub.constants import HF_HOME
 
 SIZES = ("mini", "small", "medium", "original")  # constructors of ElmoConfig
+CACHE = Path(HF_HOME) / "elmo" / "text"  # default folder for tokenized text
 
 
 @dataclass
 class Recipe:
-    """How the weights are moved. The defaults are those for a small machine; `RECIPES` has the paper's."""
+    """Hyperparameters of training. The defaults suit a small machine; `RECIPES["paper"]` has the paper's."""
 
     optimizer: str = "muon"
     learning_rate: float = 1e-2
-    schedule: str = "linear"  # down to zero at the last step
-    warmup: float = 0.05  # share of the steps in which the rate rises
-    max_norm: float = 1.0  # of all gradients together
-    loss_scale: float = 1.0  # what the loss is multiplied by before its gradient is taken
+    schedule: str = "linear"  # decay to zero at the last step
+    warmup_ratio: float = 0.05  # share of the steps
+    max_grad_norm: float = 1.0  # over all parameters
+    loss_scale: float = 1.0  # factor on the loss before backpropagation
     dropout: float = 0.0
     negative_samples: int = 2048
-    rows: int = 128  # of text that a process reads at once
-    window: int = 20  # words of each row in a step, through which gradients flow
+    rows: int = 128  # streams of text that a process reads in parallel: its batch size
+    window: int = 20  # words per row and step; gradients are truncated there
     epochs: float = 1.0
 
 
 RECIPES = {
     "default": Recipe(),
-    # bilm-tf's train_elmo.py: its loss is multiplied by the window's length, and it clips what comes of that.
-    "paper": Recipe("adagrad", 0.2, "constant", 0.0, 10.0, 20.0, 0.1, 8192, 128, 20, 10.0),
+    # bilm-tf's train_elmo.py multiplies the loss by the window length and clips the gradient of that.
+    "paper": Recipe(
+        optimizer="adagrad",
+        learning_rate=0.2,
+        schedule="constant",
+        warmup_ratio=0.0,
+        max_grad_norm=10.0,
+        loss_scale=20.0,
+        dropout=0.1,
+        negative_samples=8192,
+        rows=128,
+        window=20,
+        epochs=10.0,
+    ),
 }
+
+
+def may_change_on_resume(**options):
+    return field(metadata={"must_match_on_resume": False}, **options)
+
+
+@dataclass
+class Settings:
+    """A training run. All that its weights depend on must be the same when it is resumed."""
+
+    output: str = may_change_on_resume()
+    recipe: Recipe = field(default_factory=Recipe)
+    steps: int = 0  # 0 for as many as the recipe's epochs take
+    gradient_accumulation: int = 1
+    bf16: bool = False
+    seed: int = 0
+    held_out_words: int = 50_000  # to hold out of the training text (at most 5% of it) where no held-out text is given
+    # Filled in by the job.
+    text: dict = field(default_factory=dict)
+    model: dict = field(default_factory=dict)
+    processes: int = 1
+    log_every: int = may_change_on_resume(default=50)  # steps, as below
+    save_every: int = may_change_on_resume(default=1000)
+    eval_every: int = may_change_on_resume(default=1000)
+    report_to: str = may_change_on_resume(default="none")
+    cpu: bool = may_change_on_resume(default=False)  # use the CPU even if there is an accelerator
+    save_half: bool = may_change_on_resume(default=False)  # store the final weights in float16
+    # For the model card.
+    language: str | None = may_change_on_resume(default=None)
+    license: str | None = may_change_on_resume(default=None)
+    command: str = may_change_on_resume(default="")
+
+    @property
+    def words_per_step(self) -> int:
+        return self.recipe.rows * self.recipe.window * self.gradient_accumulation * self.processes
+
+    def differences(self, saved: dict) -> list[str]:
+        """List the settings that must match those of the run to resume and do not."""
+
+        def flatten(settings: dict) -> dict:
+            flat = {}
+            for name in (f.name for f in fields(self) if f.metadata.get("must_match_on_resume", True)):
+                value = settings.get(name)
+                flat |= {f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}
+            return flat
+
+        # Through JSON, which turns tuples into lists.
+        new, old = flatten(json.loads(json.dumps(asdict(self)))), flatten(saved)
+        return [
+            f"{name} is {new.get(name)}, was {old.get(name)}"
+            for name in sorted(new.keys() | old.keys())
+            if new.get(name) != old.get(name)
+        ]
