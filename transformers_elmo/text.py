@@ -28,7 +28,7 @@ MAX_PART = 1 << 20  # bytes of a line that are read at once for training; a long
 MAX_LINE = 1 << 26  # bytes of a line to embed
 PARQUET_ROWS = 1 << 12  # rows that are read at once
 
-# The longest part of a long line that ends between two words, but not after a period: whether the tokenizer splits "etc."
+# The longest part of a long line that ends between two words, but not after a period: whether that belongs to "etc."
 # depends on the next word.
 WHOLE_WORDS = re.compile(r"(?s).*[^.\s]\s")
 WHOLE_WORDS_BYTES = re.compile(WHOLE_WORDS.pattern.encode())
@@ -196,11 +196,11 @@ def raw_lines(
                     f"{name} cannot be decompressed ({error}); it is truncated or not a {suffix} file: "
                     "download it again."
                 ) from None
+            if number == 0:
+                line = line.removeprefix(codecs.BOM_UTF8)
             if not line and not rest:
                 return
             number += is_line_end
-            if number == 1 and is_line_end:
-                line = line.removeprefix(codecs.BOM_UTF8)
             line, rest, is_line_end = rest + line, b"", line.endswith(b"\n")
             if split_long_lines and len(line) >= MAX_PART and not is_line_end:
                 part = WHOLE_WORDS_BYTES.match(line)

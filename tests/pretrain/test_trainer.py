@@ -1,0 +1,138 @@
+"""The trainer: its recipes and optimizers against plain steps, and training that fails."""
+
+import copy
+
+import pytest
+import torch
+from transformers import TrainerCallback
+
+from helpers.models import tiny_config
+from helpers.pretraining import logged_losses, train
+from transformers_elmo import ElmoForPreTraining, ElmoTokenizer
+from transformers_elmo.pretrain.job import hold_out
+from transformers_elmo.pretrain.recipe import RECIPES
+from transformers_elmo.pretrain.trainer import ElmoPretrainer, MuonAndAdamW, last_checkpoint
+from transformers_elmo.pretrain.windows import Windows
+
+
+def test_gradient_accumulation_carries_states(corpus, tmp_path):
+    """Two windows per step, the LSTM states carried between them: the gradient is the mean of theirs."""
+    options = {"gradient_accumulation": 2, "dropout": 0.0, "negative_samples": None, "max_grad_norm": 1e9}
+    trainer = train(corpus, tmp_path, steps=1, **options)
+    tokenizer = ElmoTokenizer(vocab=corpus.vocabulary())
+    torch.manual_seed(0)
+    model = ElmoForPreTraining(trainer.model.config)
+    sentences, _ = hold_out(corpus, 50_000, 0)
+    windows = iter(Windows(corpus, tokenizer, sentences, rows=4, window=5, seed=0))
+    first = model(**next(windows))
+    second = model(**next(windows), state=first.state)
+    loss = (first.loss + second.loss) / 2
+    assert trainer.state.log_history[0]["loss"] == pytest.approx(float(loss.detach()), rel=1e-6)
+    loss.backward()
+    norm = torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None]).norm()
+    assert trainer.state.log_history[0]["grad_norm"] == pytest.approx(float(norm), rel=1e-5)
+
+
+def test_recipe_of_the_paper(corpus, tmp_path):
+    """Adagrad with initial accumulator 1, on the gradient of loss * window, its global norm clipped to 10."""
+    paper = RECIPES["paper"]
+    assert (paper.rows, paper.window, paper.negative_samples, paper.dropout, paper.epochs) == (128, 20, 8192, 0.1, 10)
+    names = ("optimizer", "learning_rate", "schedule", "warmup_ratio", "max_grad_norm")
+    options = {name: getattr(paper, name) for name in names}
+    trainer = train(corpus, tmp_path, steps=1, loss_scale=5.0, dropout=0.0, negative_samples=None, **options)
+    torch.manual_seed(0)
+    model = ElmoForPreTraining(trainer.model.config)
+    sentences, _ = hold_out(corpus, 50_000, 0)
+    windows = Windows(corpus, ElmoTokenizer(vocab=corpus.vocabulary()), sentences, rows=4, window=5, seed=0)
+    loss = model(**next(iter(windows))).loss
+    (5 * loss).backward()
+    assert trainer.state.log_history[0]["loss"] == pytest.approx(float(loss.detach()), rel=1e-6)  # logged unscaled
+    norm = float(torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None]).norm())
+    for (name, before), after in zip(model.named_parameters(), trainer.model.parameters()):
+        if before.grad is not None:
+            gradient = before.grad * min(1.0, 10.0 / norm)
+            expected = before - 0.2 * gradient / (1 + gradient**2).sqrt()
+            torch.testing.assert_close(after, expected, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_muon_and_adamw():
+    """Each updates its own parameters as if it were alone, also after its state was saved and loaded."""
+
+    def new_model() -> ElmoForPreTraining:
+        torch.manual_seed(0)
+        return ElmoForPreTraining(tiny_config(inputs="words+characters", num_highway_layers=1))
+
+    def set_gradients(model):
+        torch.manual_seed(1)
+        for parameter in model.parameters():
+            parameter.grad = torch.randn_like(parameter)
+
+    model, expected, reloaded = new_model(), new_model(), new_model()
+    by_adamw = {name for name, p in model.named_parameters() if p.dim() != 2 or "embedding" in name}
+    by_adamw |= {"lm_head.weight"}
+    parts = [[p for name, p in expected.named_parameters() if (name in by_adamw) == adamw] for adamw in (False, True)]
+    both = MuonAndAdamW(model, 0.1)
+    assert [len(group["params"]) for group in both.param_groups] == list(map(len, parts)) and min(map(len, parts)) > 5
+    alone = [
+        torch.optim.Muon(parts[0], 0.1, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(parts[1], 0.1, betas=(0.9, 0.99), weight_decay=0.0, fused=True),
+    ]
+    for step in range(4):
+        rate = 0.1 / (step + 1)  # as a schedule sets it
+        for optimizer in (both, *alone):
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+        set_gradients(model)
+        set_gradients(expected)
+        both.step()
+        alone[0].step()
+        alone[1].step()
+        for (name, found), parameter in zip(model.named_parameters(), expected.parameters()):
+            assert torch.equal(found, parameter), name
+        if step == 1:
+            saved = copy.deepcopy(both.state_dict())
+            reloaded.load_state_dict(model.state_dict())
+            both, model = MuonAndAdamW(reloaded, 0.5), reloaded
+            both.load_state_dict(saved)
+    assert not torch.equal(model.lm_head.weight, new_model().lm_head.weight)
+
+
+def test_bf16(corpus, tmp_path):
+    trainer = train(corpus, tmp_path, steps=60, bf16=True)
+    assert all(p.dtype == torch.float32 for p in trainer.model.parameters())
+    losses = logged_losses(trainer)
+    assert sum(losses[-10:]) < sum(losses[:10]) - 1
+
+
+def test_loss_becomes_nan(corpus, tmp_path):
+    class SetNan(TrainerCallback):
+        def on_step_end(self, args, state, control, model=None, **kwargs):
+            if state.global_step == 5:
+                model.lm_head.bias.data.fill_(float("nan"))
+
+    with pytest.raises(RuntimeError, match=r"loss became nan at step 6; the last good checkpoint is .*checkpoint-4"):
+        train(corpus, tmp_path, callbacks=[SetNan()])
+
+
+def test_gradient_becomes_infinite(corpus, tmp_path):
+    class SetInfinity(TrainerCallback):
+        def on_step_begin(self, args, state, control, model=None, **kwargs):
+            if state.global_step == 5:
+                model.lm_head.bias.register_hook(lambda gradient: gradient * float("inf"))
+
+    with pytest.raises(RuntimeError, match=r"gradient norm became .* at step 6; .*checkpoint-4"):
+        train(corpus, tmp_path, callbacks=[SetInfinity()])
+
+
+def test_full_disk(corpus, tmp_path, monkeypatch):
+    original = ElmoPretrainer._save_optimizer_and_scheduler
+
+    def fail_at_step_4(self, folder):
+        if folder.endswith("-4"):
+            raise RuntimeError("PytorchStreamWriter failed writing file data/3: file write failed")
+        original(self, folder)
+
+    monkeypatch.setattr(ElmoPretrainer, "_save_optimizer_and_scheduler", fail_at_step_4)
+    with pytest.raises(OSError, match=r"checkpoint-4 could not be written .* is the disk full"):
+        train(corpus, tmp_path)
+    assert last_checkpoint(tmp_path).name == "checkpoint-2" and not (tmp_path / "checkpoint-4").exists()

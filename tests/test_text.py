@@ -1,0 +1,324 @@
+"""Readers of text: files of every kind, standard input, and one sentence about each that cannot be read."""
+
+import gzip
+import io
+import json
+import lzma
+import os
+import sys
+import tempfile
+import threading
+import tracemalloc
+from itertools import count, islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from helpers.text_files import TEXT, TEXT_FILES, gzipped, json_lines, write_parquet
+from transformers_elmo import text as text_module
+from transformers_elmo.text import find_files, read_lines, read_texts
+
+TEXT_LINES = ["The cat sat. It sat!", "Löwen roar, Mr. Smith", "The cat 的"]
+LONG_TEXT = "".join(f"line {number}\n" for number in range(2000)).encode()
+
+
+def name_only(value):
+    """The ids of parametrized tests: strings, but no bytes."""
+    return value if isinstance(value, str) else ""
+
+
+def read_nonblank_lines(path: Path, **options) -> list[str]:
+    return [line for text in read_texts([path], **options) for line in text.split("\n") if line.strip()]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Texts of files
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name, content", TEXT_FILES, ids=name_only)
+def test_files(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert read_nonblank_lines(path) == TEXT_LINES
+
+
+def test_parquet(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    texts, path = [*TEXT.split("\n"), None], tmp_path / "a.parquet"
+    for kind in (pyarrow.string(), pyarrow.large_string(), pyarrow.dictionary(pyarrow.int32(), pyarrow.string())):
+        columns = {"text": pyarrow.array(texts).cast(kind), "text.b": pyarrow.array(texts[::-1]), "n": range(6)}
+        write_parquet(path, **columns)
+        assert read_nonblank_lines(path) == TEXT_LINES
+    assert read_nonblank_lines(path, column="text.b") == TEXT_LINES[::-1]
+
+
+def test_another_column(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(json_lines(TEXT, "body"))
+    assert read_nonblank_lines(path, column="body") == TEXT_LINES
+
+
+def test_last_line_ends_with_its_file(tmp_path):
+    names = ["b.txt", "a.jsonl", "c.txt.gz"]
+    for name, content in zip(names, (b"b 1", b'{"text": "a 1"}', gzipped(b"\xef\xbb\xbfc 1"))):
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "empty.jsonl").write_bytes(b"\xef\xbb\xbf")
+    (tmp_path / "empty.gz").write_bytes(b"")
+    files = [tmp_path / name for name in ["empty.jsonl", *names, "empty.gz"]]
+    assert [text for text in read_texts(files) if text] == ["b 1", "a 1", "c 1"]
+
+
+def test_globs(tmp_path):
+    (tmp_path / "sub").mkdir()
+    for name in ("b.txt", "a.txt", "c[1].txt", "sub/d.txt", "e.gz"):
+        (tmp_path / name).write_text("a")
+
+    def find(*patterns):
+        return [str(path.relative_to(tmp_path)) for path in find_files([f"{tmp_path}/{p}" for p in patterns])]
+
+    assert find("*.txt") == ["a.txt", "b.txt", "c[1].txt"]
+    assert find("c[1].txt") == ["c[1].txt"]
+    assert find("[b-c]*", "a.txt") == ["b.txt", "c[1].txt", "a.txt"]
+    assert find("b.txt", "*.txt", "./b.txt") == ["b.txt", "a.txt", "c[1].txt"]  # no duplicates
+    assert find("**/*.txt") == ["a.txt", "b.txt", "c[1].txt", "sub/d.txt"]
+    assert find("*") == ["a.txt", "b.txt", "c[1].txt", "e.gz"]  # no folders
+
+
+@pytest.mark.parametrize("limit", [64, 65, 66, 67, 250])
+def test_long_lines_are_split_between_words(tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(text_module, "MAX_PART", limit)
+    draw = np.random.default_rng(limit)
+    words = draw.choice(["the", "etc.", "No.", "5", "é" * 9, "的" * 5, "😀", "end.", "a\u2028b", "ö\tö"], 300)
+    path = tmp_path / "a.txt"
+    path.write_text(" ".join(words), encoding="utf-8")
+    parts = list(read_texts([path]))
+    assert len(parts) > 3 and "".join(parts) == " ".join(words)
+    assert all(part[-1].isspace() and part[-2] != "." for part in parts[:-1])
+
+
+def test_line_numbers_after_long_lines(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_module, "MAX_PART", 8)
+    for text in (
+        b"aaa bbb ccc\n",
+        b"aaa bbb \n",
+        b"aaaa bbb cccc\n",
+        b"aaaaaaa\n",
+        b"aaaaaa\n",
+        b"\xef\xbb\xbfaaa bb c\n",
+    ):
+        path = tmp_path / "a.txt"
+        path.write_bytes(text + b"ok\n\xff\n")
+        with pytest.raises(ValueError, match="line 3 holds the byte 0xff"):
+            list(read_texts([path]))
+
+
+def test_long_line_without_spaces(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_module, "MAX_PART", 32)
+    path = tmp_path / "a.txt"
+    path.write_text("ok\nthe cat " + 80 * "é", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"a.txt must have spaces .* line 2 has none in \d\d bytes: is it text\?"):
+        list(read_texts([path]))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Lines
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def set_stdin(monkeypatch, content: bytes):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def naive_lines(content: bytes) -> list[str]:
+    """Split at \n, and drop the \r before it."""
+    *lines, last = content.decode().removeprefix("\ufeff").split("\n")
+    return [line.removesuffix("\r") for line in lines] + [last] * bool(last)
+
+
+@given(st.lists(st.sampled_from(["a", "é的", " ", "\n", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\ufeff"])))
+@example(["a", "\r", "\n", "\r", "\n", "\n", "a"])
+@example(["\ufeff", "\ufeff", "a", "\r"])
+def test_lines_equal_those_of_a_naive_reader(pieces):
+    content = "".join(pieces).encode()
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        for name, write in (("a.txt", bytes), ("a.gz", gzip.compress), ("a.txt.xz", lzma.compress)):
+            path = Path(folder) / name
+            path.write_bytes(write(content))
+            assert list(read_lines(path)) == list(read_lines(str(path))) == naive_lines(content)
+        set_stdin(patch, content)
+        assert list(read_lines("-")) == naive_lines(content)
+
+
+def test_lines_are_never_split(tmp_path, monkeypatch):
+    """A long line is one sentence, as is a line of JSON."""
+    monkeypatch.setattr(text_module, "MAX_PART", 16)
+    path = tmp_path / "a.jsonl"
+    path.write_text("word " * 100 + "\n\n{}\n")
+    assert list(read_lines(path)) == ["word " * 100, "", "{}"]
+
+
+def test_too_long_a_line(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("ok\nthe cat sat on the mat\nok\n")
+    assert list(read_lines(path, max_bytes=23)) == list(read_lines(path, max_bytes=None))
+    with pytest.raises(ValueError, match=r"a.txt must have one sentence per line; line 2 is longer than 22 bytes"):
+        list(read_lines(path, max_bytes=22))
+
+
+def test_bytes_that_are_not_utf8(tmp_path, monkeypatch):
+    path, content = tmp_path / "a.txt", b"ok\r\nna\xefve\nok"
+    path.write_bytes(content)
+    set_stdin(monkeypatch, content)
+    for source, name in ((path, str(path)), ("-", "standard input")):
+        with pytest.raises(ValueError) as caught:
+            list(read_lines(source))
+        assert str(caught.value).startswith(f"{name} must be UTF-8 text; line 2 holds the byte 0xef: convert it")
+        assert "--encoding-errors replace" in str(caught.value)
+    assert list(read_lines(path, encoding_errors="replace")) == ["ok", "na\ufffdve", "ok"]
+
+
+def test_standard_input_is_streamed(monkeypatch):
+    class Endless(io.RawIOBase):
+        def __init__(self):
+            self.numbers = count()
+
+        def readable(self):
+            return True
+
+        def readinto(self, buffer):
+            line = f"line {next(self.numbers)}\n".encode()
+            buffer[: len(line)] = line
+            return len(line)
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Endless())))
+    assert list(islice(read_lines("-"), 3)) == ["line 0", "line 1", "line 2"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="needs /dev/fd")
+@pytest.mark.parametrize("read", [read_lines, lambda path: read_texts([Path(path)])], ids=["lines", "texts"])
+def test_pipes(read):
+    """As of `<(zcat ...)` in a shell: they have no position and no size."""
+    out, into = os.pipe()
+    writer = threading.Thread(target=lambda: (os.write(into, b"a 1\nb 2\n"), os.close(into)))
+    writer.start()
+    assert list(read(f"/dev/fd/{out}")) == ["a 1", "b 2"]
+    writer.join()
+    os.close(out)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.gz", "a.xz", "a.jsonl", "a.parquet"])
+def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(text_module, "PARQUET_ROWS", 64)
+    path = tmp_path / name
+
+    def peak(lines: int) -> int:
+        texts = ["The cat sat. It sat! It was a cat."] * lines
+        content = "\n".join(texts).encode()
+        if name == "a.parquet":
+            write_parquet(path, text=texts)
+        elif name == "a.jsonl":
+            path.write_bytes(json_lines("\n".join(texts)))
+        else:
+            path.write_bytes({".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, bytes)(content))
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in read_texts([path])) == lines
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(100)  # imports and caches
+    # The larger file has 665,000 bytes more. Parquet's metadata grows with it.
+    assert peak(20_000) < peak(1_000) + 150_000
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Bad input
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("a.txt", b"ok\nnot\0ok\n", "UTF-8 text; line 2 holds a zero byte: convert it if .* leave it out if"),
+        ("a.txt", TEXT.encode("utf-16"), "line 1 holds (a zero byte|the byte 0xff)"),
+        ("a.txt", b"ok\n\nL\xf6wen\n", "UTF-8 text; line 3 holds the byte 0xf6: convert it to UTF-8, or .* replace"),
+        ("a.txt.gz", gzipped(b"ok\nL\xf6wen\n"), "a.txt.gz must be UTF-8 text; line 2 holds the byte 0xf6"),
+        ("a.jsonl", b'{"text": "ok"}\n{"text": "\xf6"}', "line 2 holds the byte 0xf6"),
+        ("a.gz", gzipped(LONG_TEXT)[:-20], r"cannot be decompressed \(.*\); it is truncated or not a .gz file: downl"),
+        ("a.gz", gzipped(LONG_TEXT)[:4], "a.gz cannot be decompressed .* download it again"),
+        ("a.gz", gzipped(LONG_TEXT)[:-6] + b"\1" * 6, "a.gz cannot be decompressed .* download it again"),
+        ("a.gz", gzipped(b"")[:10] + b"\xff" * 30, "a.gz cannot be decompressed .* download it again"),  # zlib's error
+        ("a.gz", LONG_TEXT, "a.gz cannot be decompressed .* not a .gz file"),
+        ("a.xz", lzma.compress(LONG_TEXT)[:-20], "a.xz cannot be decompressed .* it is truncated or not a .xz file: d"),
+        ("a.xz", lzma.compress(LONG_TEXT)[:9], "a.xz cannot be decompressed"),
+        ("a.xz", LONG_TEXT, "a.xz cannot be decompressed .* not a .xz file"),
+        ("a.jsonl.gz", gzipped(LONG_TEXT)[:-20], "a.jsonl.gz (cannot be decompressed|must hold one JSON object)"),
+        (
+            "a.jsonl",
+            b'{"text": "ok"}\nThe cat',
+            "one JSON object per line, got 'The cat' in line 2 .* correct the line",
+        ),
+        ("a.jsonl", b'{"text": "cut', "one JSON object per line, got .* in line 1 .* correct the line, or rename"),
+        ("a.json", b'[\n{"text": "ok"}]', r"one JSON object per line, got '\[' in line 1"),
+        ("a.jsonl", b"[" * 100_000, "one JSON object per line, got"),
+        ("a.jsonl", b'["ok"]', "have text in column 'text', line 1 has: a list; choose another column with --column"),
+        ("a.jsonl", b'"ok"', "have text in column 'text', line 1 has: a str"),
+        ("a.jsonl", b"null", "have text in column 'text', line 1 has: a NoneType"),
+        ("a.jsonl", b'\n{"body": "ok", "n": 1}', "text in column 'text', line 2 has: body, n; choose another column"),
+        ("a.jsonl", b'{"text": 5}', "text in column 'text', line 1 has: text; choose another"),
+        (
+            "a.parquet",
+            LONG_TEXT,
+            r"a.parquet cannot be read as Parquet \(.*\); it is truncated or not a .parquet file: download",
+        ),
+        ("a.parquet", b"", "a.parquet cannot be read as Parquet"),
+    ],
+    ids=name_only,
+)
+def test_bad_files(tmp_path, name, content, message):
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        list(read_texts([path]))
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_parquet(tmp_path):
+    path = tmp_path / "a.parquet"
+    write_parquet(path, body=["ok"] * 500, n=range(500))
+    with pytest.raises(ValueError, match=r"a.parquet must have a column 'text', it has: body, n; choose .* --column"):
+        list(read_texts([path]))
+    with pytest.raises(ValueError, match=r"must have text in column 'n', it has: a int; choose .* one of body, n"):
+        list(read_texts([path], column="n"))
+    content = path.read_bytes()
+    for broken in (content[:-9], b"PAR1" + b"\xff" * 200 + content[204:]):
+        path.write_bytes(broken)
+        with pytest.raises(ValueError, match=r"a.parquet cannot be read as Parquet"):
+            list(read_texts([path], column="body"))
+
+
+def test_bad_bytes_are_replaced(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"L\xf6wen roar\nok \xe7\x9a\n")
+    assert list(read_texts([path], encoding_errors="replace")) == ["L\ufffdwen roar", "ok \ufffd"]
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(json.dumps({"text": "L?wen"}).encode().replace(b"?", b"\xf6"))
+    assert list(read_texts([path], encoding_errors="replace")) == ["L\ufffdwen"]
+
+
+def test_missing_files_and_folders(tmp_path):
+    for pattern in ("a.txt", "*.txt", "[a.txt"):
+        with pytest.raises(ValueError, match=r"\.txt matches no file; pass text, .gz, .xz, .jsonl or .parquet files"):
+            find_files([f"{tmp_path}/{pattern}"])
+    with pytest.raises(ValueError, match=r"is a folder; pass the files in it, for example '.*/\*.txt'"):
+        find_files([str(tmp_path)])
+    with pytest.raises(FileNotFoundError, match=r"a\.txt"):
+        list(read_texts([tmp_path / "a.txt"]))
