@@ -34,11 +34,6 @@ def read_nonblank_lines(path: Path, **options) -> list[str]:
     return [line for text in read_texts([path], **options) for line in text.split("\n") if line.strip()]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Texts of files
-# ---------------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name, content", TEXT_FILES, ids=name_only)
 def test_files(tmp_path, name, content):
     path = tmp_path / name
@@ -122,11 +117,6 @@ def test_long_line_without_spaces(tmp_path, monkeypatch):
     path.write_text("ok\nthe cat " + 80 * "é", encoding="utf-8")
     with pytest.raises(ValueError, match=r"a.txt must have spaces .* line 2 has none in \d\d bytes: is it text\?"):
         list(read_texts([path]))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Lines
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 def set_stdin(monkeypatch, content: bytes):
@@ -234,11 +224,6 @@ def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch, name):
     peak(100)  # imports and caches
     # The larger file has 665,000 bytes more. Parquet's metadata grows with it.
     assert peak(20_000) < peak(1_000) + 150_000
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Bad input
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
