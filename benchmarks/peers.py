@@ -1,8 +1,9 @@
-"""The peers' lines of pretraining.py and model.py, which run this file with a peer's Python.
+"""Measurements of the original implementations, for pretraining.py and model.py, which run this file with their Python.
 
-    python benchmarks/peers.py bilm_tf|allennlp|allennlp_vectors folder rounds
+    python benchmarks/peers.py bilm_tf|allennlp|allennlp_vectors FOLDER ROUNDS
 
-The folder holds what they have written. ELMO_PEERS and ELMO_PEERS_TF name the Pythons, as for tests/test_peers.py.
+FOLDER holds the inputs that pretraining.py and model.py have written. ELMO_PEERS and ELMO_PEERS_TF are the paths of the
+interpreters, as for tests/test_peers.py.
 """
 
 import contextlib
@@ -13,44 +14,45 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from text import SHARED
 from watch import Watch
 
-STUBS = Path(__file__).parents[2] / "shared" / "peers"  # what AllenNLP needs to be imported
+STUBS = SHARED / "peers"  # stubs of modules that AllenNLP imports and ELMo does not need
 
 
 def environment(folder: Path, threads: int) -> dict[str, str]:
-    """Variables with which a process uses so many threads, the folder as its home, and no network."""
+    """Return environment variables for a process with this many threads, caches in `folder`, and no network."""
     names = "OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
     home = {"ALLENNLP_CACHE_ROOT": str(folder), "KERAS_HOME": str(folder), "HF_HUB_OFFLINE": "1"}
     return {**os.environ, **dict.fromkeys(names, str(threads)), **home}
 
 
 def run(command: list[str], variables: dict[str, str], title: str) -> dict:
-    """What a process printed as its last line, as JSON"""
-    done = subprocess.run(command, env=variables, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{title} failed:\n{done.stderr[-5000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    """Run a process and parse the JSON in the last line of its output."""
+    result = subprocess.run(command, env=variables, capture_output=True, text=True)
+    if result.returncode:
+        sys.exit(f"{title} failed:\n{result.stderr[-5000:]}")
+    return json.loads(result.stdout.splitlines()[-1])
 
 
 def run_peer(title: str, variable: str, name: str, folder: Path, rounds: int, threads: int) -> dict | None:
-    """What a peer measured; None, and a line that says so, where its Python is not known"""
+    """Run a measurement of a peer; print a note and return None if the path of its Python is not set."""
     if variable not in os.environ:
-        print(f"{title:<44}  left out: {variable} is not set; tests/test_peers.py tells what it names", flush=True)
+        print(f"{title:<44}  skipped: {variable} is not set; see tests/test_peers.py", flush=True)
         return None
     variables = environment(folder, threads) | {"PYTHONPATH": str(STUBS), "TF_CPP_MIN_LOG_LEVEL": "2"}
     return run([os.environ[variable], __file__, name, str(folder), str(rounds)], variables, title)
 
 
 def bilm_tf(folder: Path, rounds: int):
-    """bilm-tf's own training loop, which reads our windows."""
+    """Run bilm-tf's training loop on our windows."""
     import tensorflow.compat.v1 as tf
     from simple_elmo import training
 
     tf.disable_eager_execution()
     tf.disable_resource_variables()
     with np.load(folder / "windows.npz") as windows:
-        # Ids are ours minus one: there is no padding.
+        # bilm-tf's ids are ours minus one: it has no padding.
         pairs = zip(*[[both - 1 for both in windows[name]] for name in ("char_ids", "targets")])
     names = [name + side for name in ("tokens_characters", "next_token_id") for side in ("", "_reverse")]
     watch = Watch([dict(zip(names, (*characters, *targets))) for characters, targets in pairs], rounds)
@@ -64,9 +66,9 @@ def bilm_tf(folder: Path, rounds: int):
 
 
 def allennlp_bilm(folder: Path, requires_grad: bool):
-    """AllenNLP's biLM, and batches of sentences for it"""
+    """Return AllenNLP's biLM and batches of sentences for it."""
     with contextlib.suppress(ImportError):
-        import allen_stub  # noqa: F401 (empty modules in place of what ELMo does not need)
+        import allen_stub  # noqa: F401 (empty modules for imports that ELMo does not need)
     from allennlp.modules.elmo import _ElmoBiLm, batch_to_ids
 
     model = _ElmoBiLm(folder / "bilm" / "options.json", folder / "bilm" / "weights.hdf5", requires_grad=requires_grad)
@@ -74,7 +76,7 @@ def allennlp_bilm(folder: Path, requires_grad: bool):
 
 
 def allennlp(folder: Path, rounds: int):
-    """Forward and backward through the whole biLM, the outputs' squares as the loss."""
+    """Run forward and backward through the whole biLM; the loss is the mean square of the outputs."""
     model, batches = allennlp_bilm(folder, requires_grad=True)
     watch, losses = Watch(batches, rounds), []
     for batch in watch:
@@ -87,7 +89,7 @@ def allennlp(folder: Path, rounds: int):
 
 
 def allennlp_vectors(folder: Path, rounds: int):
-    """All layers of sentences, as they are dumped or given to a frozen model."""
+    """Compute all layers of sentences, as for a file of vectors or a frozen encoder."""
     import torch
 
     model, batches = allennlp_bilm(folder, requires_grad=False)
@@ -99,5 +101,5 @@ def allennlp_vectors(folder: Path, rounds: int):
 
 
 if __name__ == "__main__":
-    lines = {"bilm_tf": bilm_tf, "allennlp": allennlp, "allennlp_vectors": allennlp_vectors}
-    lines[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))
+    measurements = {"bilm_tf": bilm_tf, "allennlp": allennlp, "allennlp_vectors": allennlp_vectors}
+    measurements[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))

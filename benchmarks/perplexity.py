@@ -2,9 +2,9 @@
 
     python benchmarks/perplexity.py [CHECKPOINT] --train FILES --held-out FILES
 
-Both predict the same words and sentence ends, in both directions; words out of the vocabulary are `<UNK>`. The 5-gram
-sees nothing beyond a sentence, so that the fair number beside it is the first: each sentence from a fresh state. The
-second carries the states from sentence to sentence in the text's order, as bilm-tf's test does.
+Both predict the same words and sentence ends, in both directions; out-of-vocabulary words are `<UNK>`. The 5-gram sees
+only its own sentence, so compare it with the first number: each sentence from a zero state. The second carries the LSTM
+states from sentence to sentence in the order of the text, as bilm-tf's evaluation does.
 """
 
 import argparse
@@ -19,7 +19,8 @@ from transformers.utils import logging
 
 from kneser_ney import KneserNey
 from transformers_elmo import DEFAULT_CHECKPOINT, ElmoForPreTraining, ElmoTokenizer
-from transformers_elmo.pretrain.corpus import CACHE, Corpus, Splitting, corpus_of_files
+from transformers_elmo.pretrain.corpus import Corpus, Splitting, corpus_from_files
+from transformers_elmo.pretrain.recipe import CACHE
 from transformers_elmo.pretrain.trainer import held_out_losses
 from transformers_elmo.pretrain.windows import Windows
 from transformers_elmo.text import find_files
@@ -28,19 +29,19 @@ ORDER = 5
 
 
 def ids_of(corpus: Corpus, tokenizer: ElmoTokenizer, backward: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the softmax (N,) of all sentences, each from its end if backward, and where sentences begin"""
-    known = tokenizer.get_vocab()
-    rows = np.array([known.get(word, tokenizer.unk_token_id) - 1 for word in corpus.words])[corpus.tokens]
+    """Return rows of the output layer (N,) for the words of all sentences, reversed if backward, and their offsets."""
+    vocabulary = tokenizer.get_vocab()
+    rows = np.array([vocabulary.get(word, tokenizer.unk_token_id) - 1 for word in corpus.words])[corpus.tokens]
     offsets = np.asarray(corpus.offsets)
     if backward:
         starts, lengths = offsets[:-1], np.diff(offsets)
-        places = np.arange(len(rows)) - np.repeat(starts, lengths)  # of each word in its sentence
-        rows = rows[np.repeat(offsets[1:], lengths) - 1 - places]
+        positions = np.arange(len(rows)) - np.repeat(starts, lengths)  # of each word in its sentence
+        rows = rows[np.repeat(offsets[1:], lengths) - 1 - positions]
     return rows, offsets
 
 
 def five_gram(train: Corpus, held_out: Corpus, tokenizer: ElmoTokenizer, backward: bool) -> float:
-    """Mean -log p of words and ends"""
+    """Return the mean -log p of words and sentence ends."""
     ends = [tokenizer.bos_token_id - 1, tokenizer.eos_token_id - 1]
     bos, eos = reversed(ends) if backward else ends
     model = KneserNey(*ids_of(train, tokenizer, backward), len(tokenizer) - 1, ORDER, bos=bos, eos=eos)
@@ -54,27 +55,28 @@ def show(name: str, forward: float, backward: float):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("checkpoint", nargs="?", default=DEFAULT_CHECKPOINT)
-    parser.add_argument("--train", nargs="+", help="what the 5-gram learns from; none: no 5-gram")
+    parser.add_argument("--train", nargs="+", help="text for the 5-gram; without it, no 5-gram is built")
     parser.add_argument("--held-out", nargs="+", required=True)
-    parser.add_argument("--cache", type=Path, default=CACHE, help="as of elmo pretrain")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="as for elmo pretrain, default: %(default)s")
     arguments = parser.parse_args()
     logging.set_verbosity_error()
     tokenizer = ElmoTokenizer.from_pretrained(arguments.checkpoint)
-    held_out = corpus_of_files(find_files(arguments.held_out), arguments.cache, tokenizer, Splitting())
+    options = {"cache": arguments.cache, "tokenizer": tokenizer, "splitting": Splitting()}
+    held_out = corpus_from_files(find_files(arguments.held_out), **options)
     words, offsets = ids_of(held_out, tokenizer)
     unknown = (words == tokenizer.unk_token_id - 1).mean()
-    print(f"{len(words):,} words in {len(offsets) - 1:,} sentences, {unknown:.2%} not in the vocabulary")
+    print(f"{len(words):,} words in {len(offsets) - 1:,} sentences, {unknown:.2%} out of vocabulary")
     print(f"{'perplexity':<44} {'both':>9} {'forward':>9} {'backward':>9}")
 
     model = ElmoForPreTraining.from_pretrained(arguments.checkpoint).eval()
-    sentences = [[held_out.words[w] for w in held_out.tokens[a:b]] for a, b in pairwise(offsets)]
+    sentences = [[held_out.words[n] for n in held_out.tokens[start:end]] for start, end in pairwise(offsets)]
     alone = model.perplexity(sorted(sentences, key=len), tokenizer, batch_size=128)
     show("ELMo, each sentence alone", math.log(alone.forward), math.log(alone.backward))
     with torch.no_grad():
         losses = held_out_losses(model, Windows(held_out, tokenizer, rows=64, window=20, epochs=1))
     show("ELMo, states carried", *(losses[:, 0] / losses[:, 1]).tolist())
     if arguments.train:
-        train = corpus_of_files(find_files(arguments.train), arguments.cache, tokenizer, Splitting())
+        train = corpus_from_files(find_files(arguments.train), **options)
         show(f"modified Kneser-Ney {ORDER}-gram", *(five_gram(train, held_out, tokenizer, b) for b in (False, True)))
 
 

@@ -1,24 +1,24 @@
-"""How fast the language models are trained, beside plain autograd, the originals and what the machine allows.
+"""Training speed of the language models, compared with plain autograd, the originals and the matrix products alone.
 
     python benchmarks/pretraining.py [--size small] [--rows 32] [--threads 2]
-    ELMO_PEERS=…/python ELMO_PEERS_TF=…/python python benchmarks/pretraining.py     # beside AllenNLP and bilm-tf too
+    ELMO_PEERS=…/python ELMO_PEERS_TF=…/python python benchmarks/pretraining.py     # with AllenNLP and bilm-tf
 
-A step is the losses of a window of text in each direction by a sampled softmax, their gradient, its clipping and
-Adagrad, as in the paper's recipe. Each line is measured in a process of its own, one after the other, on the same
-windows: each of them several times over after a step that warms up, and the fastest time of each counts. A token is one
-that is read in both directions. Making the windows is not measured.
+A step computes the sampled-softmax losses of a window of text in each direction and their gradients, clips these and
+updates the weights with Adagrad, as in the paper's recipe. Each line is measured in its own process on the same windows:
+after a warm-up step, each window several times, of which the fastest counts. A token is read in both directions. Making
+the windows is not measured.
 
 - ours: the step of `elmo pretrain` without its bookkeeping, and the same with `--bf16`
-- plain autograd: the same weights, samples and losses (which must be equal, step by step), written step by step and
-  with every token spelled out, whether it was there before or not; and with the freed memory kept, as `elmo pretrain`
-  and our other lines do
-- bilm-tf: its training loop on TensorFlow
-- matrix products: those that our step cannot do without, as `torch.mm` into memory that is there. Those of the
-  convolutions count once: their gradient flows through one place for each word and filter.
+- plain autograd: the same weights, samples and losses (checked at every step), one LSTM step at a time, and the
+  characters of every token encoded even if the word is repeated; also with freed memory kept, as in `elmo pretrain` and
+  in our other lines
+- bilm-tf: its training loop in TensorFlow
+- matrix products: those that our step needs, as `torch.mm` into allocated memory. Those of the convolutions count once,
+  without gradients: max pooling passes the gradient to one position per word and filter.
 
-AllenNLP has no training of language models: below are forward and backward passes through the whole biLM, all of it
-trained, over sentences of 15 to 25 words. The peers are those of tests/test_peers.py and compute in single precision; a
-line is left out where its variable is not set. Linux only.
+AllenNLP cannot train language models, so the second table has forward and backward passes through the whole biLM with
+all weights trainable, over sentences of 15 to 25 words. The peers are those of tests/test_peers.py and compute in
+float32; they are skipped if their variable is not set. Linux only.
 """
 
 import argparse
@@ -47,7 +47,7 @@ from transformers_elmo.pretrain.recipe import RECIPES, SIZES, Recipe
 from transformers_elmo.pretrain.trainer import OPTIMIZERS, keep_freed_memory
 from transformers_elmo.pretrain.windows import Windows
 
-# Relative, of the first step's loss and of later ones: rounding grows, and training at bf16's soon goes its own way.
+# Relative, for the loss of the first step and of later ones: rounding errors grow, and bf16 soon diverges.
 TOLERANCES, BF16_TOLERANCES = (1e-5, 1e-3), (1e-2, np.inf)
 
 
@@ -118,7 +118,7 @@ def train(loss_of, config: ElmoConfig, recipe: Recipe, folder: Path, rounds: int
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             loss, state = loss_of(model, batch, state)
         (loss * recipe.loss_scale).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.max_norm)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.max_grad_norm)
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
@@ -132,7 +132,7 @@ def read_windows(folder: Path) -> list[dict[str, torch.Tensor]]:
 
 
 def shapes(model: ElmoForPreTraining, batch: dict, recipe: Recipe) -> Iterator[tuple[int, int, int]]:
-    """(n, a, b) of each product (n, a) x (a, b) of a step"""
+    """Yield (n, a, b) for each product (n, a) x (a, b) of a step."""
     config, characters = model.config, model.elmo.token_encoder.characters
     size, cells, filters = config.output_dim, config.lstm_dim, config.num_filters
     char_ids = batch["char_ids"].flatten(0, 2)
@@ -142,7 +142,7 @@ def shapes(model: ElmoForPreTraining, batch: dict, recipe: Recipe) -> Iterator[t
         yield sum(len(words) * (used - width + 1) for words, used in groups), config.char_embedding_dim * width, number
 
     def with_gradients(n, a, b, parts=1):
-        """The first two in so many parts, one after the other"""
+        """The product and its two gradients; with `parts`, the first two are split along n."""
         yield from [(n // parts, a, b), (n // parts, b, a)] * parts
         yield a, n, b
 
@@ -177,7 +177,7 @@ def products(config: ElmoConfig, recipe: Recipe, folder: Path, rounds: int):
     watch.report()
 
 
-def read_sentences(config: ElmoConfig, folder: Path, rounds: int, bf16: bool):
+def train_on_sentences(config: ElmoConfig, folder: Path, rounds: int, bf16: bool):
     model, tokenizer = bilm(config).train(), ElmoTokenizer()
     batches = [
         tokenizer(batch, is_split_into_words=True, padding=True, return_tensors="pt")
@@ -196,48 +196,48 @@ def read_sentences(config: ElmoConfig, folder: Path, rounds: int, bf16: bool):
 
 def bilm(config: ElmoConfig) -> ElmoModel:
     torch.manual_seed(0)
-    return ElmoModel(ElmoConfig(**{**config.to_dict(), "dropout": 0.0}))  # AllenNLP has none
+    return ElmoModel(ElmoConfig(**{**config.to_dict(), "dropout": 0.0}))  # AllenNLP has no dropout
 
 
 def write_inputs(config: ElmoConfig, recipe: Recipe, windows: int, folder: Path) -> tuple[str, int]:
-    """What the lines read: windows, sentences, and for the peers options and weights.
+    """Write the inputs of all lines: windows, sentences, and options and weights for the peers.
 
-    Returns where the text is from, and how many words the sentences have.
+    Returns the source of the text and the number of words in the sentences.
     """
     texts, source = sentences(4_000)
     corpus = Corpus.build(texts, folder / "corpus", ElmoTokenizer())
-    tokenizer = ElmoTokenizer(vocab=corpus.vocabulary(max_size=config.vocab_size - 4))  # less the special tokens
+    tokenizer = ElmoTokenizer(vocab=corpus.vocabulary(max_size=config.vocab_size - 4))  # without the special tokens
     batches = list(islice(Windows(corpus, tokenizer, rows=recipe.rows, window=recipe.window, seed=0), windows))
     np.savez(folder / "windows.npz", **{name: torch.stack([batch[name] for batch in batches]) for name in batches[0]})
 
-    read = [[corpus.words[word] for word in sentence] for sentence in np.split(corpus.tokens, corpus.offsets[1:-1])]
-    read = [sentence for sentence in read if 15 <= len(sentence) <= 25][: windows * recipe.rows]
-    starts = range(0, len(read), recipe.rows)
-    (folder / "sentences.json").write_text(json.dumps([read[start : start + recipe.rows] for start in starts]))
+    chosen = [[corpus.words[word] for word in sentence] for sentence in np.split(corpus.tokens, corpus.offsets[1:-1])]
+    chosen = [sentence for sentence in chosen if 15 <= len(sentence) <= 25][: windows * recipe.rows]
+    starts = range(0, len(chosen), recipe.rows)
+    (folder / "sentences.json").write_text(json.dumps([chosen[start : start + recipe.rows] for start in starts]))
 
     with contextlib.redirect_stdout(None):
         export_bilm(bilm(config), ElmoTokenizer(), folder / "bilm")
     options = bilm_options(config) | {
-        "all_clip_norm_val": recipe.max_norm,
+        "all_clip_norm_val": recipe.max_grad_norm,
         "batch_size": recipe.rows,
         "learning_rate": recipe.learning_rate,
         "n_epochs": 1,
         "n_negative_samples_batch": recipe.negative_samples,
         "unroll_steps": recipe.window,
     }
-    options["char_cnn"]["n_characters"] = 261  # which trains; 262 reads
+    options["char_cnn"]["n_characters"] = 261  # bilm-tf's training code uses 261, its inference code 262
     (folder / "training.json").write_text(json.dumps(options))
-    return source, sum(map(len, read))
+    return source, sum(map(len, chosen))
 
 
 class Table:
-    """Runs each line in a process of its own and prints what it measured."""
+    """Runs each line in its own process and prints its measurements."""
 
     def __init__(self, folder: Path, arguments: argparse.Namespace):
         self.folder, self.rounds, self.threads = folder, arguments.rounds, arguments.threads
 
     def head(self, title: str, unit: str, number: int):
-        """The lines from here on do something with so many of a unit."""
+        """Start a table of lines that process `number` units each."""
         self.number, self.first = number, None
         print(f"\n{title:<44}{unit:>10}{'of ours':>9}{'memory before':>15}{'peak':>9}{'of the steps':>14}")
 
@@ -255,7 +255,7 @@ class Table:
         self.first = self.first or result
         for number, (loss, expected) in enumerate(zip(result["losses"], self.first["losses"])):
             if abs(loss - expected) > tolerances[number > 0] * abs(expected):
-                sys.exit(f"{title} does not compute the same: its loss at step {number} is {loss}, ours {expected}.")
+                sys.exit(f"{title} computes something else: its loss at step {number} is {loss}, ours is {expected}.")
         speed, ratio = self.number / result["seconds"], self.first["seconds"] / result["seconds"]
         before, peak = result["before"] / 1e6, result["peak"] / 1e6
         memory = f"{before:>12,.0f} MB{peak:>6,.0f} MB{peak - before:>11,.0f} MB"
@@ -265,20 +265,20 @@ class Table:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", choices=SIZES, default="small")
-    parser.add_argument("--rows", type=int, default=32, help="of text in a window, and sentences in a batch")
-    parser.add_argument("--window", type=int, default=20, help="words of each row")
-    parser.add_argument("--vocabulary", type=int, default=40_000, help="words of the softmax")
-    parser.add_argument("--negatives", type=int, default=8192, help="words that the right one competes with")
+    parser.add_argument("--rows", type=int, default=32, help="rows of a window, and sentences of a batch")
+    parser.add_argument("--window", type=int, default=20, help="words per row")
+    parser.add_argument("--vocabulary", type=int, default=40_000, help="words of the output layer")
+    parser.add_argument("--negatives", type=int, default=8192, help="negative samples")
     parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--windows", type=int, default=4, help="different ones that are timed")
-    parser.add_argument("--rounds", type=int, default=3, help="over all windows")
+    parser.add_argument("--windows", type=int, default=4, help="number of windows")
+    parser.add_argument("--rounds", type=int, default=3, help="passes over the windows")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--line", nargs=2, help=argparse.SUPPRESS)  # measure this one, in this folder
-    for option in ("--bf16", "--keep-memory"):  # in this way
+    parser.add_argument("--line", nargs=2, help=argparse.SUPPRESS)  # measure this line with inputs from this folder
+    for option in ("--bf16", "--keep-memory"):
         parser.add_argument(option, action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.negatives >= arguments.vocabulary:
-        parser.error("--negatives must be fewer than the words of the --vocabulary")
+        parser.error("--negatives must be smaller than --vocabulary")
     recipe = replace(
         RECIPES["paper"],
         rows=arguments.rows,
@@ -297,7 +297,7 @@ def main():
         if name == "products":
             products(config, recipe, folder, arguments.rounds)
         elif name == "sentences":
-            read_sentences(config, folder, arguments.rounds, arguments.bf16)
+            train_on_sentences(config, folder, arguments.rounds, arguments.bf16)
         else:
             train({"ours": ours, "plain": plain}[name], config, recipe, folder, arguments.rounds, arguments.bf16)
         return
@@ -309,7 +309,7 @@ def main():
         print(
             f"{arguments.size} ({config.lstm_dim}/{config.output_dim}), {arguments.vocabulary:,} words, "
             f"{recipe.negative_samples:,} negatives, dropout {recipe.dropout}; {source}, {arguments.threads} threads, "
-            f"float32 where not said; best of {arguments.rounds} for each of {arguments.windows} windows"
+            f"float32 unless noted; best of {arguments.rounds} for each of {arguments.windows} windows"
         )
         title = f"training, windows of {recipe.rows} x {recipe.window}"
         table.head(title, "tokens/s", arguments.windows * recipe.rows * recipe.window)

@@ -1,23 +1,26 @@
-"""Sentences to measure with: those of ../shared/data where it is there, made ones of the same kind otherwise."""
+"""Sentences to measure with: of novels in the shared folder, or random ones of similar statistics without it."""
 
 import gzip
+import os
 import random
 import re
 from pathlib import Path
 
-NOVEL = Path(__file__).parents[2] / "shared" / "data" / "text" / "novels" / "valid.txt.gz"
+# Data outside the repository: golden files, texts, what the peers need.
+SHARED = Path(os.environ.get("ELMO_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+NOVEL = SHARED / "data" / "text" / "novels" / "valid.txt.gz"
 
 
 def sentences(number: int) -> tuple[list[str], str]:
-    """Raw sentences, and where they are from."""
+    """Return raw sentences and their source."""
     if NOVEL.exists():
         with gzip.open(NOVEL, "rt", encoding="utf-8") as file:
             found = [part for line in file for part in re.split(r"(?<=[.!?]) ", line.strip()) if part]
         return found[:number], "novels"
     rng = random.Random(0)
-    # Word frequencies fall as 1 / rank, and lengths rise with the logarithm of the rank.
+    # Word frequencies fall as 1 / rank, and word lengths grow slowly with the rank.
     ranks = range(1, 20_001)
     words = ["".join(rng.choices("etaoinshrdlu", k=1 + int(rank**0.2) + rng.randrange(3))) for rank in ranks]
     weights = [1 / rank for rank in ranks]
-    made = [" ".join(rng.choices(words, weights, k=max(1, int(rng.gauss(17, 10))))) + "." for _ in range(number)]
-    return made, "made sentences"
+    generated = [" ".join(rng.choices(words, weights, k=max(1, int(rng.gauss(17, 10))))) + "." for _ in range(number)]
+    return generated, "random sentences"

@@ -15,15 +15,15 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from tqdm import tqdm
 
 STDIN = "-"
-DECOMPRESSORS = {".gz": gzip.open, ".xz": lzma.open}
+DECOMPRESSORS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 MAX_PART = 1 << 20  # bytes of a line that are read at once for training; a longer line is read in parts
 MAX_LINE = 1 << 26  # bytes of a line to embed
 PARQUET_ROWS = 1 << 12  # rows that are read at once

@@ -1,4 +1,4 @@
-"""benchmarks/kneser_ney.py against the formulas, n-gram by n-gram in dictionaries, and against numbers of KenLM."""
+"""benchmarks/kneser_ney.py against the formulas, n-gram by n-gram in dictionaries, and against results of KenLM."""
 
 import importlib.util
 from collections import Counter, defaultdict
@@ -14,13 +14,15 @@ spec = importlib.util.spec_from_file_location("kneser_ney", MODULE)
 kneser_ney = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(kneser_ney)
 
-BOS, EOS = 3, 1  # in the midst of the words, so that neither is special by its place
-WORDS = [0, 2, 4, 5, 6, 7]  # 7 is in no corpus
+BOS, EOS = 3, 1  # among the words, so that neither is special by its id
+WORDS = [0, 2, 4, 5, 6, 7]  # 7 is in no training text
 VOCAB_SIZE = 8
 SENTENCES = st.lists(st.lists(st.sampled_from(WORDS[:-1]), max_size=8), min_size=1, max_size=12)
 
 
 class Naive:
+    """The formulas, n-gram by n-gram."""
+
     def __init__(self, sentences, order, vocab_size=VOCAB_SIZE):
         occurrences = Counter()
         for sentence in sentences:
@@ -28,12 +30,12 @@ class Naive:
             for n in range(1, order + 1):
                 occurrences.update(words[start : start + n] for start in range(len(words) - n + 1))
         del occurrences[BOS,]
-        words_before = Counter(ngram[1:] for ngram in occurrences)
+        preceding_words = Counter(ngram[1:] for ngram in occurrences)
         self.order, self.vocab_size, self.discounts = order, vocab_size, {}
-        self.followers = defaultdict(dict)  # of a context: the counts of the words that follow it
+        self.followers = defaultdict(dict)  # counts of the words that follow each context
         for ngram, count in occurrences.items():
             is_raw = len(ngram) == order or ngram[0] == BOS
-            self.followers[ngram[:-1]][ngram[-1]] = count if is_raw else words_before[ngram]
+            self.followers[ngram[:-1]][ngram[-1]] = count if is_raw else preceding_words[ngram]
         for n in range(1, order + 1):
             of_order = [found for context, found in self.followers.items() if len(context) == n - 1]
             counts = [count for found in of_order for count in found.values()]
@@ -65,7 +67,7 @@ class Naive:
 
 
 def flat(sentences):
-    """tokens (N,) and offsets (S + 1,)"""
+    """Return tokens (N,) and offsets (S + 1,)."""
     return [word for sentence in sentences for word in sentence], np.cumsum([0, *map(len, sentences)])
 
 
@@ -84,7 +86,7 @@ def test_formulas(sentences, others, order):
 
 
 def test_formulas_without_fallback():
-    """Words so unequal in frequency that every order has discounts of its own."""
+    """Word frequencies so unequal that no order needs the fallback discounts."""
     draw = np.random.default_rng(0)
     sentences = [[int(word) for word in 4 + draw.zipf(1.4, draw.integers(12)) % 496] for _ in range(2000)]
     model, naive = build(sentences[:1900], 4, 500), Naive(sentences[:1900], 4, 500)
@@ -97,23 +99,23 @@ def test_formulas_without_fallback():
 
 @given(SENTENCES, st.lists(st.sampled_from(WORDS), max_size=8), st.integers(1, 6))
 def test_sums_to_one(sentences, context, order):
-    """Seen and unseen contexts: the words that may come next, and the end."""
-    model, place = build(sentences, order), len(context)
-    words = [model.log_probabilities([*context, word], [0, place + 1])[place] for word in WORDS]
-    end = model.log_probabilities(context, [0, place])[place]
+    """In seen and unseen contexts, over all words and the sentence end."""
+    model, position = build(sentences, order), len(context)
+    words = [model.log_probabilities([*context, word], [0, position + 1])[position] for word in WORDS]
+    end = model.log_probabilities(context, [0, position])[position]
     assert np.exp([*words, end]).sum() == pytest.approx(1, abs=1e-12)
 
 
 def test_kenlm():
-    """What lmplz -o 4 --discount_fallback of KenLM 0.3.0 gives for a tiny corpus, as decimal logarithms."""
+    """Decimal logarithms from lmplz -o 4 --discount_fallback of KenLM 0.3.0 on a tiny corpus."""
     ids = dict(zip("abcde", WORDS))  # e is in no sentence: KenLM's <unk>
 
-    def encoded(text):
+    def encode(text):
         return [[ids[word] for word in sentence] for sentence in text.split("/")]
 
-    corpus = encoded("abcabd/abcc/babc/ddab/a/abdcabc//cabcd")
+    corpus = encode("abcabd/abcc/babc/ddab/a/abdcabc//cabcd")
     model = kneser_ney.KneserNey(*flat(corpus), VOCAB_SIZE - 1, 4, bos=BOS, eos=EOS)
-    found = model.log_probabilities(*flat(encoded("abcabd/dcba//eabacab"))) / np.log(10)
+    found = model.log_probabilities(*flat(encode("abcabd/dcba//eabacab"))) / np.log(10)
     expected = """
         -0.401286 -0.188554 -0.289285 -0.619437 -0.052369 -0.515170 -0.341319
         -0.832890 -1.007687 -1.545022 -0.654643 -1.003826
@@ -126,13 +128,13 @@ def test_kenlm():
 @pytest.mark.parametrize(
     "tokens, offsets, message",
     [
-        ([0, 2, 4], [0, 2], "offsets go from 0 to 2 for 3 tokens"),
-        ([0, 8], [0, 2], "ids are from 0 to 8, not below 8"),
-        ([0, BOS], [0, 2], "<s> or </s> within a sentence"),
-        ([EOS], [0, 1], "<s> or </s> within a sentence"),
+        ([0, 2, 4], [0, 2], "offsets must go from 0 to 3, the number of tokens, got 0 to 2"),
+        ([0, 8], [0, 2], "ids must be at least 0 and below 8, got 0 to 8"),
+        ([0, BOS], [0, 2], "sentences must not contain <s> or </s>"),
+        ([EOS], [0, 1], "sentences must not contain <s> or </s>"),
     ],
 )
-def test_wrong_input(tokens, offsets, message):
+def test_invalid_input(tokens, offsets, message):
     model = build([[0]], 2)
     with pytest.raises(ValueError, match=message):
         kneser_ney.KneserNey(tokens, offsets, VOCAB_SIZE, bos=BOS, eos=EOS)

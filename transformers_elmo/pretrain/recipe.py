@@ -86,7 +86,7 @@ class Settings:
         """List the settings that must match those of the run to resume and do not."""
 
         def flatten(settings: dict) -> dict:
-            flat = {}
+            flat: dict = {}
             for name in (f.name for f in fields(self) if f.metadata.get("must_match_on_resume", True)):
                 value = settings.get(name)
                 flat |= {f"{name}.{k}": v for k, v in value.items()} if isinstance(value, dict) else {name: value}

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from torch import nn
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainerControl, TrainingArguments
 
 from ..modeling_elmo import BiLMState, ElmoForPreTraining
 from .recipe import Settings
@@ -21,6 +21,9 @@ from .windows import IGNORE_INDEX, Windows
 
 class ElmoPretrainer(Trainer):
     """A Trainer that carries the LSTM states from window to window and resumes exactly from a checkpoint."""
+
+    optimizer: torch.optim.Optimizer | None
+    control: TrainerControl
 
     def __init__(
         self,
@@ -112,8 +115,11 @@ class ElmoPretrainer(Trainer):
     @torch.no_grad()
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Compute the full-softmax perplexities of held-out text, the LSTM states carried as in training."""
+        windows = eval_dataset or self.held_out
+        if windows is None:
+            raise ValueError("Evaluation needs held-out text, and this training has none.")
         self.model.eval()
-        losses = held_out_losses(self.model, eval_dataset or self.held_out)  # (2, 2)
+        losses = held_out_losses(self.model, windows)  # (2, 2)
         if self.args.world_size > 1:
             losses = self.accelerator.reduce(losses.to(self.args.device)).cpu()
         forward, backward = (losses[:, 0] / losses[:, 1]).tolist()
