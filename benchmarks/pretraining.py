@@ -4,9 +4,9 @@
     ELMO_PEERS=…/python ELMO_PEERS_TF=…/python python benchmarks/pretraining.py     # with AllenNLP and bilm-tf
 
 A step computes the sampled-softmax losses of a window of text in each direction and their gradients, clips these and
-updates the weights with Adagrad, as in the paper's recipe. Each line is measured in its own process on the same windows:
-after a warm-up step, each window several times, of which the fastest counts. A token is read in both directions. Making
-the windows is not measured.
+updates the weights with Adagrad, as in the paper's recipe. Each line is measured in its own process on the same
+windows: after a warm-up step, each window several times, of which the fastest counts. A token is read in both
+directions. Making the windows is not measured.
 
 - ours: the step of `elmo pretrain` without its bookkeeping, and the same with `--bf16`
 - plain autograd: the same weights, samples and losses (checked at every step), one LSTM step at a time, and the

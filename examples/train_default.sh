@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Train the checkpoint that comes with the package: 100 minutes on two cores. What its model card says about the data, its
-# licences and the 5-gram (benchmarks/perplexity.py) was added by hand.
+# Train the checkpoint that comes with the package: 100 minutes on two cores. What its model card says about the data,
+# its licences and the 5-gram (benchmarks/perplexity.py) was added by hand.
 #
 #     examples/train_default.sh TEXT_FOLDER OUTPUT
 #
