@@ -429,9 +429,20 @@ def test_cache(tmp_path, monkeypatch):
     assert sentences_of(cached()) == "The dogs sat ." and len(builds) == 12
 
 
-def test_interrupted_build_is_not_cached(tmp_path):
-    path = tmp_path / "a.gz"
-    path.write_bytes(gzipped("".join(f"line {number}\n" for number in range(2000)).encode())[:-20])
-    with pytest.raises(ValueError, match="truncated"):
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("a.gz", gzipped("".join(f"line {number}\n" for number in range(2000)).encode())[:-20]),
+        ("a.xz", b"not compressed"),
+        ("a.txt", b"ok\n" * 5000 + b"\xff"),
+        ("a.jsonl", b'{"text": "ok"}\n' * 5000 + b"[]"),
+        ("a.parquet", b"not Parquet"),
+    ],
+    ids=["a.gz", "a.xz", "a.txt", "a.jsonl", "a.parquet"],
+)
+def test_unreadable_file_leaves_nothing_in_the_cache(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=name):
         corpus_from_files([path], cache=tmp_path / "cache", tokenizer=TOKENIZER, splitting=Splitting())
     assert list((tmp_path / "cache").iterdir()) == []
