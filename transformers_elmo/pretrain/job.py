@@ -2,7 +2,7 @@
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """The job behind `elmo pretrain`: text files to a checkpoint.
 
-`pretrain_from_texts` is the front door; `pretrain` takes a model and a corpus that are made already.
+`pretrain_from_texts` is the front door; `pretrain` trains a given model on a given corpus.
 """
 
 import importlib.util
@@ -252,12 +252,7 @@ def pretrain(
     ):
         trainer.add_callback(callback)
 
-    checkpoint = None
-    if resume:
-        checkpoint = last_checkpoint(output)
-        differences = settings.differences(json.loads((output / SETTINGS_FILE).read_text(encoding="utf-8")))
-        if differences:
-            raise ValueError(f"A run must be resumed with its own settings, and {'; '.join(differences)}.")
+    checkpoint = checkpoint_to_resume(settings) if resume else None
     if trainer.is_world_process_zero():
         output.mkdir(parents=True, exist_ok=True)
         with new_file(output / SETTINGS_FILE) as unfinished:
@@ -288,6 +283,15 @@ def hold_out(corpus: Corpus, words: int, seed: int) -> tuple[np.ndarray, np.ndar
     lengths = np.diff(corpus.offsets)[order]
     number = int(np.searchsorted(np.cumsum(lengths), words, side="right"))
     return np.sort(order[number:]), np.sort(order[:number])
+
+
+def checkpoint_to_resume(settings: Settings) -> Path | None:
+    """Return the last checkpoint of the run, None if it has saved none yet; raise if it has other settings."""
+    output = Path(settings.output)
+    differences = settings.differences(json.loads((output / SETTINGS_FILE).read_text(encoding="utf-8")))
+    if differences:
+        raise ValueError(f"A run must be resumed with its own settings, and {'; '.join(differences)}.")
+    return last_checkpoint(output)
 
 
 def save(trainer: ElmoPretrainer, corpus: Corpus, settings: Settings):
