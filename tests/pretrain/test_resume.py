@@ -48,12 +48,8 @@ def test_resumed_in_a_later_epoch(corpus, tmp_path):
     assert_same_weights(tmp_path / "whole", tmp_path / "parts")
 
 
-def kill_after_first_checkpoint(command: list[str], folder: Path):
-    process = subprocess.Popen(
-        [*command, "-o", str(folder)],
-        stdout=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},  # as in this process: sums round differently with more threads
-    )
+def kill_after_first_checkpoint(command: list[str], folder: Path, environment: dict[str, str] | None = None):
+    process = subprocess.Popen([*command, "-o", str(folder)], stdout=subprocess.DEVNULL, env=environment)
     while last_checkpoint(folder) is None and process.poll() is None:
         time.sleep(0.01)
     process.kill()
@@ -63,7 +59,10 @@ def kill_after_first_checkpoint(command: list[str], folder: Path):
 
 def test_killed_and_resumed(command, tmp_path):
     command = [*command, "--steps", "40"]
-    kill_after_first_checkpoint([sys.executable, "-m", "transformers_elmo.command", *command], tmp_path / "parts")
+    # One thread as in this process: sums round differently with more.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    elmo = [sys.executable, "-m", "transformers_elmo.command"]
+    kill_after_first_checkpoint([*elmo, *command], tmp_path / "parts", environment)
     for folder, resume in (("whole", []), ("parts", ["--resume"])):
         assert main([*command, "-o", str(tmp_path / folder), *resume]) == 0
     assert_same_weights(tmp_path / "whole", tmp_path / "parts")
@@ -143,13 +142,12 @@ def test_wikitext(shared_folder, tmp_path):
     command = [sys.executable, "-m", "transformers_elmo.command", "pretrain", str(text), "--pretokenized"]
     command += ["--drop-tokens", "<unk>", "--cache", str(tmp_path / "cache"), "--cpu"]
     command += ["--steps", "80", "--rows", "32", "--eval-every", "20", "--save-every", "20"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([*command, "-o", str(tmp_path / "whole")], check=True, env=environment)
+    subprocess.run([*command, "-o", str(tmp_path / "whole")], check=True)
     assert "<unk>" not in ElmoTokenizer.from_pretrained(tmp_path / "whole").get_vocab()
     history = json.loads((last_checkpoint(tmp_path / "whole") / "trainer_state.json").read_text())["log_history"]
     perplexities = [row["eval_perplexity"] for row in history if "eval_perplexity" in row]
     assert perplexities == sorted(perplexities, reverse=True) and perplexities[-1] < perplexities[0] / 2
     assert AutoModel.from_pretrained(tmp_path / "whole").config.hidden_size == 384
     kill_after_first_checkpoint(command, tmp_path / "parts")
-    subprocess.run([*command, "-o", str(tmp_path / "parts"), "--resume"], check=True, env=environment)
+    subprocess.run([*command, "-o", str(tmp_path / "parts"), "--resume"], check=True)
     assert_same_weights(tmp_path / "whole", tmp_path / "parts")

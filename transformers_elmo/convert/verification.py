@@ -20,7 +20,8 @@ from . import checkpoint_activations, numpy_elmo
 from .sources import Source
 
 TOLERANCE = 1e-5
-# Relative to the largest value, for values above 10, where float32 has fewer decimals. A logit sums up the differences
+# Relative to the largest value, for values above 10, where float32 has fewer decimals. LSTM layers round by the size of
+# the word vectors that they read, and trained vectors of <S> and </S> can be above 100. A logit sums up the differences
 # of a whole vector.
 RELATIVE_TOLERANCE = 1e-6
 RELATIVE_TOLERANCE_OF_LOGITS = 1e-5
@@ -91,8 +92,9 @@ def verify(source: Source, checkpoint: Path) -> Verification:
     # The checkpoint first: its process frees all of its memory before the source is read.
     actual = run_checkpoint(checkpoint, sentences)
     expected = run_source(source, sentences)
-    actual_parts = actual.parts()
-    rows = [parity(name, part, actual_parts[name]) for name, part in expected.parts().items()]
+    expected_parts, actual_parts = expected.parts(), actual.parts()
+    largest_input = max(np.abs(array).max() for array in expected_parts["words"])
+    rows = [parity(name, part, actual_parts[name], largest_input) for name, part in expected_parts.items()]
     if expected.word_ids not in (None, actual.word_ids):
         raise RuntimeError("The converted checkpoint must have the word ids of its source; nothing was saved.")
     return Verification(rows, len(sentences), sum(map(len, sentences)))
@@ -156,15 +158,17 @@ def run_checkpoint(checkpoint: Path, sentences: list[list[str]]) -> Activations:
     return Activations(layers, mixes, [row.tolist() for row in ids], next_words)
 
 
-def parity(name: str, expected: list[np.ndarray], actual: list[np.ndarray]) -> Parity:
+def parity(name: str, expected: list[np.ndarray], actual: list[np.ndarray], largest_input: float) -> Parity:
     """Compare the arrays of one row, one per sentence; raise if they differ by more than the tolerance."""
     if [a.shape for a in expected] != [b.shape for b in actual]:
         shapes = f"{[a.shape for a in expected]}; they are {[b.shape for b in actual]}"
         raise RuntimeError(f"The converted checkpoint's {name} must have shapes {shapes}, so nothing was saved.")
     # np.max propagates NaN, Python's max does not.
     largest, difference = np.max([(np.abs(a).max(), np.abs(a - b).max()) for a, b in zip(expected, actual)], axis=0)
-    relative = RELATIVE_TOLERANCE_OF_LOGITS if name == "next word" else RELATIVE_TOLERANCE
-    tolerance = max(TOLERANCE, largest * relative)
+    if name == "next word":
+        tolerance = max(TOLERANCE, largest * RELATIVE_TOLERANCE_OF_LOGITS)
+    else:
+        tolerance = max(TOLERANCE, max(largest, largest_input) * RELATIVE_TOLERANCE)
     if not difference <= tolerance:
         raise RuntimeError(
             f"The converted checkpoint must compute what its source does, within {tolerance:.0e}; "
