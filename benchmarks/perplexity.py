@@ -18,7 +18,7 @@ import torch
 from transformers.utils import logging
 
 from kneser_ney import KneserNey
-from transformers_elmo import DEFAULT_CHECKPOINT, ElmoForPreTraining, ElmoTokenizer
+from transformers_elmo import ElmoLanguageModel, ElmoTokenizer
 from transformers_elmo.pretrain.corpus import Corpus, Splitting, corpus_from_files
 from transformers_elmo.pretrain.recipe import CACHE
 from transformers_elmo.pretrain.trainer import held_out_losses
@@ -54,13 +54,14 @@ def show(name: str, forward: float, backward: float):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("checkpoint", nargs="?", default=DEFAULT_CHECKPOINT)
+    parser.add_argument("checkpoint", nargs="?", default="default")
     parser.add_argument("--train", nargs="+", help="text for the 5-gram; without it, no 5-gram is built")
     parser.add_argument("--held-out", nargs="+", required=True)
     parser.add_argument("--cache", type=Path, default=CACHE, help="as for elmo pretrain, default: %(default)s")
     arguments = parser.parse_args()
     logging.set_verbosity_error()
-    tokenizer = ElmoTokenizer.from_pretrained(arguments.checkpoint)
+    language_model = ElmoLanguageModel.from_pretrained(arguments.checkpoint)
+    tokenizer = language_model.tokenizer
     options = {"cache": arguments.cache, "tokenizer": tokenizer, "splitting": Splitting()}
     held_out = corpus_from_files(find_files(arguments.held_out), **options)
     words, offsets = ids_of(held_out, tokenizer)
@@ -68,12 +69,11 @@ def main():
     print(f"{len(words):,} words in {len(offsets) - 1:,} sentences, {unknown:.2%} out of vocabulary")
     print(f"{'perplexity':<44} {'both':>9} {'forward':>9} {'backward':>9}")
 
-    model = ElmoForPreTraining.from_pretrained(arguments.checkpoint).eval()
     sentences = [[held_out.words[n] for n in held_out.tokens[start:end]] for start, end in pairwise(offsets)]
-    alone = model.perplexity(sorted(sentences, key=len), tokenizer, batch_size=128)
+    alone = language_model.perplexity(sorted(sentences, key=len), batch_size=128)
     show("ELMo, each sentence alone", math.log(alone.forward), math.log(alone.backward))
     with torch.no_grad():
-        losses = held_out_losses(model, Windows(held_out, tokenizer, rows=64, window=20, epochs=1))
+        losses = held_out_losses(language_model.model, Windows(held_out, tokenizer, rows=64, window=20, epochs=1))
     show("ELMo, states carried", *(losses[:, 0] / losses[:, 1]).tolist())
     if arguments.train:
         train = corpus_from_files(find_files(arguments.train), **options)

@@ -41,11 +41,13 @@ from watch import Watch
 
 from transformers_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
 from transformers_elmo.convert.export import bilm_options, export_bilm
-from transformers_elmo.modeling_elmo import distinct_rows, log_uniform, log_uniform_sample
+from transformers_elmo.lstm_elmo import plain_lstm
+from transformers_elmo.modeling_elmo import distinct_rows
 from transformers_elmo.pretrain.corpus import Corpus
 from transformers_elmo.pretrain.recipe import RECIPES, SIZES, Recipe
 from transformers_elmo.pretrain.trainer import OPTIMIZERS, keep_freed_memory
 from transformers_elmo.pretrain.windows import Windows
+from transformers_elmo.softmax_elmo import log_uniform, log_uniform_sample
 
 # Relative, for the loss of the first step and of later ones: rounding errors grow, and bf16 soon diverges.
 TOLERANCES, BF16_TOLERANCES = (1e-5, 1e-3), (1e-2, np.inf)
@@ -59,23 +61,18 @@ def ours(model: ElmoForPreTraining, batch: dict, state):
 def plain(model: ElmoForPreTraining, batch: dict, state):
     """The same loss and state, written plainly. Tensors of words are (T, B, P)."""
     config, encoder = model.config, model.elmo.token_encoder
-    rows = batch["targets"].shape[1]
+    _, rows, steps = batch["targets"].shape
     if state is None:
         state = [torch.zeros(config.num_hidden_layers, 2, rows, n) for n in (config.output_dim, config.lstm_dim)]
     layers = [plain_words(encoder, char_ids.transpose(0, 1)) for char_ids in batch["char_ids"]]
     last = [[], []]
     for layer, *pairs in zip(model.elmo.bilm.layers, *state):
         for d, (lstm, h, c) in enumerate(zip((layer.forward_lstm, layer.backward_lstm), *pairs)):
-            x, outputs = F.dropout(layers[d], config.dropout), []
-            for word in x:
-                gates = word @ lstm.input_weight + h @ lstm.recurrent_weight + lstm.bias
-                i, f, o, j = gates.chunk(4, 1)
-                c = torch.sigmoid(f + config.forget_bias) * c + torch.sigmoid(i) * torch.tanh(j)
-                c = c.clamp(-config.cell_clip, config.cell_clip)
-                h = (torch.sigmoid(o) * torch.tanh(c)) @ lstm.projection_weight
-                h = h.clamp(-config.projection_clip, config.projection_clip)
-                outputs.append(h)
-            layers[d] = torch.stack(outputs) + x if layer.residual else torch.stack(outputs)
+            x = F.dropout(layers[d], config.dropout)
+            inputs = lstm.cast_inputs(x.flatten(0, 1), h, c)
+            outputs, h, c = plain_lstm(*inputs, [rows] * steps, config.cell_clip, config.projection_clip)
+            outputs = outputs.view_as(x)
+            layers[d] = outputs + x if layer.residual else outputs
             last[0].append(h.detach())
             last[1].append(c.detach())
     hidden = [F.dropout(x.flatten(0, 1), config.dropout) for x in layers]

@@ -63,7 +63,7 @@ BAD_OPTIONS = [
     ({"projection_clip": -1.0}, "projection_clip must be positive or None", "projection_clip=-1.0"),
     ({"dropout": 1.0}, "at least 0 and below 1", "dropout=1.0"),
     ({"classifier_dropout": -0.5}, "at least 0 and below 1", "classifier_dropout=-0.5"),
-    ({"mix": "fixed"}, 'mix_weights are given with mix="fixed"', "mix_weights=None"),
+    ({"mix": "fixed"}, 'mix_weights belong to mix="fixed"', "mix_weights=None"),
     ({"mix_weights": [1.0, 0.0, 0.0]}, 'mix is "learned"', "mix_weights=[1.0, 0.0, 0.0]"),
     ({"mix": "fixed", "mix_weights": [1.0]}, "num_hidden_layers + 1 = 3 numbers", "mix_weights=[1.0]"),
 ]

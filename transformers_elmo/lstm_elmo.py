@@ -102,7 +102,7 @@ def plain_lstm(
 
 @torch.compiler.disable  # a loop whose length changes with every batch
 def bidirectional_lstm(
-    inputs: list[torch.Tensor | None], batch_sizes: list[int], cell_clip: float | None, output_clip: float | None
+    inputs: list, batch_sizes: list[int], cell_clip: float | None, output_clip: float | None
 ) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
     """Run both directions of a layer, each over its own words.
 

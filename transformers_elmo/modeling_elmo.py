@@ -10,7 +10,7 @@ D numbers a character; H LSTM cells and P outputs of one direction; L layers; V 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -203,12 +203,12 @@ class ElmoTokenEncoder(nn.Module):
         # Each distinct word is encoded once and its vector copied to wherever the word occurs; in the backward pass the
         # gradients of the copies are summed.
         first, kind = distinct_rows(torch.cat(ids, 1))
-        x = []
-        if self.word_embedding is not None:
-            x.append(self.word_embedding(word_ids[first]))
-        if self.characters is not None:
-            x.append(self.characters(char_ids[first]))
-        x = torch.cat(x, 1)  # (U, E): the word embedding first, as in ELMoForManyLangs
+        parts = []
+        if self.word_embedding is not None and word_ids is not None:
+            parts.append(self.word_embedding(word_ids[first]))
+        if self.characters is not None and char_ids is not None:
+            parts.append(self.characters(char_ids[first]))
+        x = torch.cat(parts, 1)  # (U, E): the word embedding first, as in ELMoForManyLangs
         if self.projection is not None:
             x = self.projection(x)
         return F.embedding(kind, x)  # x[kind] sums its gradients in an order that changes from run to run
@@ -260,7 +260,7 @@ class ElmoLayer(GradientCheckpointingLayer):
         results = bidirectional_lstm(
             inputs, batch_sizes=batch_sizes, cell_clip=self.cell_clip, output_clip=self.output_clip
         )
-        outputs, last_h, last_c = zip(*results)
+        outputs, last_h, last_c = map(list, zip(*results))
         if self.residual:  # on top of the output, not of what recurs
             outputs = [output + each for output, each in zip(outputs, x)]
         return *outputs, torch.stack(last_h), torch.stack(last_c)
@@ -281,7 +281,8 @@ class ElmoBiLM(nn.Module):
         if state is None:
             state = self.initial_state(x, len(packing.sentences))
         state = tuple(part[:, :, packing.sentences] for part in state)
-        outputs, (h, c) = self.run_layers(*[x[order] for order in packing.orders], packing.batch_sizes, state)
+        forward, backward = [x[order] for order in packing.orders]
+        outputs, (h, c) = self.run_layers(forward, backward, packing.batch_sizes, state)
         layers = [torch.cat([x, x], 1)]
         layers += [torch.cat([y[order] for y, order in zip(pair, packing.inverse_orders)], 1) for pair in outputs]
         ranks = packing.sentences.argsort()
@@ -311,7 +312,7 @@ class ElmoMix(nn.Module):
     def __init__(self, config: ElmoConfig):
         super().__init__()
         self.kind, self.layer_norm = config.mix, config.mix_layer_norm
-        self.fixed_weights = config.mix_weights
+        self.fixed_weights = config.mix_weights or []
         self.weights = nn.Parameter(torch.zeros(config.num_hidden_layers + 1)) if config.mix == "learned" else None
         self.gamma = nn.Parameter(torch.ones(1)) if config.mix != "fixed" else None
 
@@ -487,13 +488,15 @@ class ElmoModel(ElmoPreTrainedModel):
     def get_input_embeddings(self) -> nn.Embedding:
         """Return the embedding of words where the model reads word ids, of characters otherwise."""
         encoder = self.token_encoder
-        return encoder.word_embedding if encoder.word_embedding is not None else encoder.characters.embedding
+        if encoder.word_embedding is not None:
+            return encoder.word_embedding
+        return encoder.characters.embedding  # type: ignore[union-attr]  # one of the two is always there
 
     def set_input_embeddings(self, value: nn.Embedding):
         if self.token_encoder.word_embedding is not None:
             self.token_encoder.word_embedding = value
         else:
-            self.token_encoder.characters.embedding = value
+            self.token_encoder.characters.embedding = value  # type: ignore[union-attr]  # as above
 
     @torch.no_grad()
     def layer_weights(self) -> dict[str, float]:
@@ -554,10 +557,10 @@ class ElmoModel(ElmoPreTrainedModel):
     ) -> torch.Tensor:
         """Return the context-free vectors (N, P) of the words at `positions` (N,) of the flattened batch."""
         encoder, word_ids, characters = self.token_encoder, None, None
-        if encoder.word_embedding is not None:
+        if encoder.word_embedding is not None and input_ids is not None:
             word_ids = input_ids.flatten(0, 1)[positions].long()  # (N,)
             check_ids_in_range("input_ids", word_ids, encoder.word_embedding.num_embeddings)
-        if encoder.characters is not None:
+        if encoder.characters is not None and char_ids is not None:
             characters = char_ids.flatten(0, 1)[positions].long()  # (N, W)
             check_ids_in_range("char_ids", characters, encoder.characters.embedding.num_embeddings)
         return encoder(word_ids, characters)
@@ -578,24 +581,25 @@ def check_inputs(
     inputs_embeds: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Raise an error that says what is wrong with the inputs of a model, or return the mask (B, T), true at words."""
-    tensors = {"input_ids": input_ids, "char_ids": char_ids, "attention_mask": attention_mask}
-    for name, tensor in {**tensors, "inputs_embeds": inputs_embeds}.items():
+    ids = {"input_ids": input_ids, "char_ids": char_ids}
+    for name, tensor in {**ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}.items():
         if tensor is not None and not isinstance(tensor, torch.Tensor):
             raise ValueError(f'{name} must be a tensor, got a {type(tensor).__name__}: use return_tensors="pt".')
-    reads = [name for name, kind in (("input_ids", "words"), ("char_ids", "characters")) if kind in config.inputs]
-    if inputs_embeds is not None:
-        given = [name for name in reads if tensors[name] is not None]
-        if given:
-            raise ValueError(f"inputs_embeds replaces {' and '.join(reads)}; got {' and '.join(given)} too.")
+    ids = {
+        name: ids[name] for name, kind in (("input_ids", "words"), ("char_ids", "characters")) if kind in config.inputs
+    }
+    if inputs_embeds is None:
+        is_word = check_ids(config, ids)
+    else:
+        too_many = [name for name, tensor in ids.items() if tensor is not None]
+        if too_many:
+            raise ValueError(f"inputs_embeds replaces {' and '.join(ids)}; got {' and '.join(too_many)} too.")
         if inputs_embeds.dim() != 3 or inputs_embeds.shape[2] != config.output_dim:
             raise ValueError(
                 f"inputs_embeds must have shape (sentences, words, {config.output_dim}), "
                 f"got {tuple(inputs_embeds.shape)}."
             )
         is_word = torch.ones(inputs_embeds.shape[:2], dtype=torch.bool, device=inputs_embeds.device)
-    else:
-        check_ids(config, tensors, reads)
-        is_word = (char_ids != 0).any(-1) if "char_ids" in reads else input_ids != 0  # (B, T)
     if attention_mask is None:
         return is_word
     if attention_mask.shape != is_word.shape:
@@ -606,26 +610,32 @@ def check_inputs(
     return attention_mask.to(is_word.device) != 0
 
 
-def check_ids(config: ElmoConfig, tensors: dict[str, torch.Tensor | None], reads: list[str]):
-    """Raise an error if ids that the model reads are missing, are no integers or have the wrong shape."""
+def check_ids(config: ElmoConfig, tensors: dict[str, torch.Tensor | None]) -> torch.Tensor:
+    """Raise if the ids that a model reads, by name, are not what it needs, or return where words are (B, T)."""
     width = config.max_characters_per_token
     shapes = {"input_ids": "(sentences, words)", "char_ids": f"(sentences, words, {width})"}
-    for name in reads:
-        ids, kind = tensors[name], f"A model with inputs={config.inputs!r}"
-        if ids is None:
-            raise ValueError(f"{kind} needs {name} of shape {shapes[name]}, got None: pass the tokenizer's {name}.")
-        if ids.dim() != (3 if name == "char_ids" else 2) or (name == "char_ids" and ids.shape[2] != width):
+    ids = {}
+    for name, tensor in tensors.items():
+        if tensor is None:
             raise ValueError(
-                f"{name} must have shape {shapes[name]}, got {tuple(ids.shape)}: use the tokenizer of this checkpoint."
+                f"A model with inputs={config.inputs!r} needs {name} of shape {shapes[name]}, got None: "
+                f"pass the tokenizer's {name}."
             )
-    if len(reads) == 2 and tensors["input_ids"].shape != tensors["char_ids"].shape[:2]:
+        if tensor.dim() != (2 if name == "input_ids" else 3) or (name == "char_ids" and tensor.shape[2] != width):
+            raise ValueError(
+                f"{name} must have shape {shapes[name]}, got {tuple(tensor.shape)}: "
+                "use the tokenizer of this checkpoint."
+            )
+        ids[name] = tensor
+    if len({tensor.shape[:2] for tensor in ids.values()}) > 1:
         raise ValueError(
             "input_ids and char_ids must describe the same words, "
-            f"got shapes {tuple(tensors['input_ids'].shape)} and {tuple(tensors['char_ids'].shape)}."
+            f"got shapes {' and '.join(str(tuple(tensor.shape)) for tensor in ids.values())}."
         )
-    for name in reads:
-        if tensors[name].is_floating_point() or tensors[name].dtype == torch.bool:
-            raise ValueError(f"{name} must be integers, got {tensors[name].dtype}.")
+    for name, tensor in ids.items():
+        if tensor.is_floating_point() or tensor.dtype == torch.bool:
+            raise ValueError(f"{name} must be integers, got {tensor.dtype}.")
+    return (ids["char_ids"] != 0).any(-1) if "char_ids" in ids else ids["input_ids"] != 0
 
 
 @torch.compiler.disable
@@ -768,21 +778,23 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         if targets.dim() != 3 or len(targets) != 2:
             raise ValueError(f"targets must have shape (2, rows, words), got {tuple(targets.shape)}.")
         _, batch_size, window = targets.shape
-        flat = [None if ids is None else ids.flatten(0, 1) for ids in (input_ids, char_ids)]
-        mask = check_inputs(self.config, *flat, attention_mask=None)
+        input_ids, char_ids = [None if ids is None else ids.flatten(0, 1) for ids in (input_ids, char_ids)]
+        mask = check_inputs(self.config, input_ids, char_ids, attention_mask=None)
         if mask.shape != (2 * batch_size, window):
             raise ValueError(f"The words of windows must have the shape of their targets, {tuple(targets.shape)}.")
         positions = torch.arange(mask.numel(), device=mask.device).view(targets.shape)
-        x = self.elmo.encode_words(*flat, positions.transpose(1, 2).flatten())  # (2 * T * B, P), step by step
+        positions = positions.transpose(1, 2).flatten()  # step by step
+        x = self.elmo.encode_words(input_ids, char_ids, positions)  # (2 * T * B, P)
         if state is None:
             state = self.elmo.bilm.initial_state(x, batch_size)
         else:
             check_state(self.config, state, batch_size)
-        outputs, last_state = self.elmo.bilm.run_layers(*x.chunk(2), [batch_size] * window, state)
+        forward, backward = x.chunk(2)
+        outputs, last_state = self.elmo.bilm.run_layers(forward, backward, [batch_size] * window, state)
         losses = self.mean_losses(outputs[-1], targets.transpose(1, 2).flatten(1))
         return self.loss_output(losses, state=tuple(part.detach() for part in last_state))
 
-    def mean_losses(self, hidden: list[torch.Tensor], targets: torch.Tensor) -> list[torch.Tensor]:
+    def mean_losses(self, hidden: Sequence[torch.Tensor], targets: torch.Tensor) -> list[torch.Tensor]:
         """Return the mean -log p of each direction's targets: hidden (N, P), targets (N,) of ids, -100 for none"""
         known = [(ids > 0).nonzero().squeeze(1).to(h.device) for h, ids in zip(hidden, targets)]
         hidden = [F.dropout(h[indices], self.config.dropout, self.training) for h, indices in zip(hidden, known)]

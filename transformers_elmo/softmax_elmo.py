@@ -113,7 +113,8 @@ class SoftmaxLoss(torch.autograd.Function):
         """
         losses = hidden.new_empty(len(hidden), dtype=bias.dtype)
         d_hidden, d_true = torch.empty_like(hidden), torch.empty_like(losses)
-        d_weight, d_bias = torch.zeros_like(weight, dtype=bias.dtype) if save else None, torch.zeros_like(bias)
+        d_weight = torch.zeros_like(weight if save else weight[:0], dtype=bias.dtype)
+        d_bias = torch.zeros_like(bias)
         size = min(max(LOGITS_BYTES // (len(weight) * bias.element_size()), LOGITS_ROWS), max(len(hidden), 1))
         products = hidden.new_empty(size, len(weight))
         if samples is not None:  # accidental hits: the right word may be among the samples

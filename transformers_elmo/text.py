@@ -3,7 +3,7 @@
 """Stream text for embedding and training: plain, .gz, .xz, .jsonl and .parquet files, and standard input.
 
 Training reads texts (`find_files`, `read_texts`), in which line ends and very long lines do not matter. Embedding reads
-lines (`read_lines`), one sentence each, none of them merged, dropped or cut.
+sentences (`read_lines`, `read_column`), none of them merged, dropped or cut.
 """
 
 import codecs
@@ -85,12 +85,25 @@ def read_lines(path: str | Path, encoding_errors: str = "strict", max_bytes: int
 
 def read_file(path: Path, column: str, encoding_errors: str) -> Iterator[tuple[str, int]]:
     """Yield the texts of a file, each with the number of bytes read so far."""
-    name = path.name.removesuffix(path.suffix) if path.suffix in DECOMPRESSORS else path.name
-    if name.endswith(".parquet"):
-        return read_parquet(path, column)
-    if name.endswith((".jsonl", ".json")):
-        return read_json_lines(path, column, encoding_errors)
+    if has_columns(path):
+        return read_column(path, column, encoding_errors)
     return ((line.text, line.bytes_read) for line in decode_lines(path, encoding_errors, split_long_lines=True))
+
+
+def has_columns(path: str | Path) -> bool:
+    """Return whether a file has a text in a column of each row, by its ending, instead of lines."""
+    return uncompressed_suffix(Path(path)) in (".parquet", ".jsonl", ".json")
+
+
+def uncompressed_suffix(path: Path) -> str:
+    return Path(path.stem).suffix if path.suffix in DECOMPRESSORS else path.suffix
+
+
+def read_column(path: Path, column: str, encoding_errors: str) -> Iterator[tuple[str, int]]:
+    """Yield the texts in a column of a .jsonl or .parquet file, each with the number of bytes read so far."""
+    if uncompressed_suffix(path) == ".parquet":
+        return read_parquet(path, column)
+    return read_json_lines(path, column, encoding_errors)
 
 
 def read_json_lines(path: Path, column: str, encoding_errors: str) -> Iterator[tuple[str, int]]:
@@ -117,7 +130,7 @@ def read_parquet(path: Path, column: str) -> Iterator[tuple[str, int]]:
     try:
         import pyarrow.parquet
     except ImportError:
-        raise ValueError("Parquet files need pyarrow: pip install 'transformers-elmo[train]'.") from None
+        raise ValueError("Parquet files need pyarrow: pip install 'transformers-elmo[embed]'.") from None
     size, rows_read = path.stat().st_size, 0
     try:
         with pyarrow.parquet.ParquetFile(path) as file:

@@ -690,7 +690,7 @@ def pad_rows(
     num_tokens = int(lengths.sum())
     positions = np.arange(num_tokens) + np.repeat(starts - (lengths.cumsum() - lengths), lengths)  # (tokens,)
     is_rectangular = len(set(padded_to.tolist())) <= 1
-    rows = {}
+    rows: dict[str, np.ndarray | list[np.ndarray]] = {}
     for name, (values, pad_value) in outputs.items():
         if num_tokens < padded_to.sum():
             padded = np.zeros((padded_to.sum(), *values.shape[1:]), dtype=np.int64)

@@ -152,7 +152,7 @@ def test_bad_checkpoints(capsys, checkpoint, tmp_path, monkeypatch):
     ElmoModel.from_pretrained(checkpoint).save_pretrained(cut)
     weights = cut / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    assert_one_sentence(run(capsys, "info", cut), cut, "cut off")
+    assert_one_sentence(run(capsys, "info", cut), cut, "truncated")
     (cut / "config.json").write_text("{ not json")
     assert_one_sentence(run(capsys, "info", cut), "config.json")
 

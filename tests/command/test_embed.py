@@ -50,6 +50,33 @@ def test_vectors_of_each_line(capsys, checkpoint, text, tmp_path, layer):
             np.testing.assert_allclose(arrays[str(index)], expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".parquet"])
+def test_columns(capsys, checkpoint, tmp_path, suffix):
+    path, output = tmp_path / f"text{suffix}", tmp_path / "vectors.npz"
+    if suffix == ".parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pyarrow.table({"story": ["One two.", None, "Three\nfour"]}), path)
+    else:
+        rows = [{"story": "One two."}, {"story": None}, {"story": "Three\nfour"}]
+        data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        path.write_bytes(gzip.compress(data) if suffix.endswith(".gz") else data)
+    assert run(capsys, "embed", checkpoint, path, "-o", output, "--column", "story")[0] == 0
+    with np.load(output) as arrays:
+        assert json.loads(arrays["words"].item()) == [["One", "two", "."], [], ["Three", "four"]]
+    assert_one_sentence(run(capsys, "embed", checkpoint, path, "-o", output), "'text'", "--column")
+
+
+def test_encoding_errors(capsys, checkpoint, tmp_path):
+    path, output = tmp_path / "text.txt", tmp_path / "vectors.npz"
+    path.write_bytes(b"ok\ncaf\xe9\n")
+    assert_one_sentence(run(capsys, "embed", checkpoint, path, "-o", output), "line 2", "--encoding-errors replace")
+    assert not output.exists()
+    assert run(capsys, "embed", checkpoint, path, "-o", output, "--encoding-errors", "replace")[0] == 0
+    with np.load(output) as arrays:
+        assert json.loads(arrays["words"].item())[0] == ["ok"]
+
+
 def test_pretokenized_standard_input(capsys, checkpoint, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Don't split, me.\r\nx\x0by\n")))
     output = tmp_path / "vectors.npz"

@@ -40,6 +40,7 @@ def save(folder, model_class=ElmoModel, seed=0, **options):
     model, tokenizer = randomise(model_class(config), seed), ElmoTokenizer()
     arrays = arrays_of(model, tokenizer, TEXTS)
     model.save_pretrained(folder, **options)
+    (Path(folder) / "README.md").unlink()
     tokenizer.save_pretrained(folder)
     return arrays
 

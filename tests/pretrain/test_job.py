@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModel, AutoModelForPreTraining, AutoTokenizer
 
 from helpers.pretraining import FAST, assert_same_weights, load_weights, made_up_text, write
-from transformers_elmo import ElmoForPreTraining, ElmoModel, ElmoTokenizer
+from transformers_elmo import ElmoForPreTraining, ElmoLanguageModel, ElmoModel, ElmoTokenizer
 from transformers_elmo.command import main
 from transformers_elmo.pretrain.job import hold_out
 from transformers_elmo.pretrain.recipe import Recipe
@@ -31,12 +31,12 @@ def test_text_to_checkpoint(command, tmp_path, capsys):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert model.config.vocab_size == len(tokenizer) == 4 + 9
     assert tokenizer.convert_ids_to_tokens([1, 2, 3]) == ["<S>", "</S>", "<UNK>"]
-    found = model.perplexity(made_up_text(30, seed=9).split("\n")[:-1], tokenizer)
-    assert found.both < 5
+    language_model = ElmoLanguageModel(model, tokenizer)
+    assert language_model.perplexity(made_up_text(30, seed=9).split("\n")[:-1]).both < 5
     card = (folder / "README.md").read_text()
     assert f"elmo pretrain {command[1]}" in card and "![loss and perplexity](curves.png)" in card
     assert f"{perplexities[-1]:.2f}" in card and "150 steps of 20 words" in card
-    assert {word for word, _ in model.next_words("the old", tokenizer, k=2)} == {"cat", "dog"}
+    assert {word for word, _ in language_model.next_words("the old", k=2)} == {"cat", "dog"}
     vectors = AutoModel.from_pretrained(folder)(**tokenizer(["the cat"], return_tensors="pt")).last_hidden_state
     assert vectors.shape == (1, 4, 16)
     pytest.importorskip("matplotlib")
@@ -77,9 +77,8 @@ def test_held_out_files(command, tmp_path, capsys):
     other.write_text(made_up_text(20, seed=5))
     folder = tmp_path / "elmo"
     assert main([*command, "-o", str(folder), "--steps", "2", "--held-out", str(other)]) == 0
-    model, tokenizer = ElmoForPreTraining.from_pretrained(folder), ElmoTokenizer.from_pretrained(folder)
     # Training carries the LSTM states between sentences: close to each sentence alone, but not equal.
-    alone = model.perplexity(other.read_text().splitlines(), tokenizer).both
+    alone = ElmoLanguageModel.from_pretrained(str(folder)).perplexity(other.read_text().splitlines()).both
     assert float(capsys.readouterr().out.split("perplexity")[-1].split()[0]) == pytest.approx(alone, rel=0.05)
 
 

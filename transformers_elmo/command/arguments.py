@@ -11,6 +11,21 @@ def add_checkpoint_argument(parser: argparse.ArgumentParser):
     )
 
 
+def add_text_arguments(parser: argparse._ActionsContainer):
+    parser.add_argument(
+        "--pretokenized", action="store_true", help="split lines at spaces only; the text is already tokenized"
+    )
+    parser.add_argument(
+        "--column", default="text", help="column of .jsonl and .parquet files to read (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--encoding-errors",
+        choices=["strict", "replace"],
+        default="strict",
+        help="stop at bytes that are not UTF-8, or replace them (default: %(default)s)",
+    )
+
+
 def add_card_arguments(parser: argparse._ActionsContainer):
     parser.add_argument("--language", metavar="CODE", help="language for the model card, e.g. en or pt")
     parser.add_argument("--license", metavar="NAME", help="license for the model card, e.g. apache-2.0")

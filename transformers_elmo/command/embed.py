@@ -8,14 +8,15 @@ import sys
 from functools import partial
 
 from ..embed import LAYERS
-from .arguments import add_checkpoint_argument, positive_int
+from .arguments import add_checkpoint_argument, add_text_arguments, positive_int
 
 
 def add_arguments(parser: argparse.ArgumentParser):
     parser.description = """\
-Compute contextual vectors for the words of a text with one sentence per line.
-The .npz file has an array with one row per word for each line, named by the
-line's number counted from 0, and 'words', the words of all lines as JSON."""
+Compute contextual vectors for the words of a text with one sentence per line,
+or per row of a .jsonl or .parquet file. The .npz file has an array with one
+row per word for each sentence, named by the sentence's number counted from 0,
+and 'words', the words of all sentences as JSON."""
     parser.epilog = """\
 examples:
   elmo embed default text.txt -o vectors.npz
@@ -28,12 +29,10 @@ examples:
         metavar="INPUT",
         nargs="?",
         default="-",
-        help="text file, plain, .gz or .xz, or - for standard input (default: -)",
+        help="plain text, .gz, .xz, .jsonl or .parquet file, or - for standard input (default: -)",
     )
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help=".npz file to write")
-    parser.add_argument(
-        "--pretokenized", action="store_true", help="split lines at spaces only; the text is already tokenized"
-    )
+    add_text_arguments(parser)
     parser.add_argument(
         "--layer",
         default="mix",
@@ -61,7 +60,12 @@ def run(arguments: argparse.Namespace) -> int:
     from ..checkpoints import load
     from ..embed.job import embed, read_sentences, write_npz
 
-    sentences = read_sentences(arguments.input, arguments.pretokenized)
+    sentences = read_sentences(
+        arguments.input,
+        pretokenized=arguments.pretokenized,
+        column=arguments.column,
+        encoding_errors=arguments.encoding_errors,
+    )
     model, tokenizer = load(arguments.checkpoint)
     model.to(arguments.device)
     embedded = embed(model, tokenizer, sentences, layer=arguments.layer, batch_size=arguments.batch_size)
@@ -74,8 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def count_lines(path: str) -> int | None:
-    """Count the lines of a plain file for the progress bar; return None for compressed files and standard input."""
-    if not os.path.isfile(path) or path.endswith((".gz", ".xz")):
+    """Count the lines of a plain file for the progress bar; return None for other files and standard input."""
+    if not os.path.isfile(path) or path.endswith((".gz", ".xz", ".parquet")):
         return None
     with open(path, "rb") as file:
         return sum(block.count(b"\n") for block in iter(partial(file.read, 1 << 20), b""))

@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 
 from ..pretrain.recipe import CACHE, RECIPES, SIZES
-from .arguments import add_card_arguments, positive_float, positive_int, probability
+from .arguments import add_card_arguments, add_text_arguments, positive_float, positive_int, probability
 
 RECIPE_OPTIONS = ("learning_rate", "dropout", "rows", "window", "negative_samples", "epochs")
 
@@ -37,23 +37,12 @@ examples:
     )
 
     group = parser.add_argument_group("text")
-    group.add_argument(
-        "--pretokenized", action="store_true", help="split lines at spaces only; the text is already tokenized"
-    )
+    add_text_arguments(group)
     group.add_argument(
         "--one-sentence-per-line", action="store_true", help="do not split lines into sentences; each is one"
     )
     group.add_argument(
         "--drop-tokens", metavar="TOKEN", nargs="+", default=[], help="tokens to drop from the text, e.g. <unk>"
-    )
-    group.add_argument(
-        "--column", default="text", help="column of .jsonl and .parquet files to read (default: %(default)s)"
-    )
-    group.add_argument(
-        "--encoding-errors",
-        choices=["strict", "replace"],
-        default="strict",
-        help="stop at bytes that are not UTF-8, or replace them (default: %(default)s)",
     )
     group.add_argument(
         "--cache", metavar="DIR", type=Path, default=CACHE, help="folder for the tokenized text (default: %(default)s)"
@@ -136,11 +125,6 @@ examples:
     )
     group.add_argument("--half", action="store_true", help="store the final weights in half precision")
     add_card_arguments(group)
-
-
-def check_arguments(arguments: argparse.Namespace):
-    if arguments.init and (arguments.size or arguments.config):
-        raise ValueError("--size and --config describe a new model; omit them, or omit --init.")
 
 
 def run(arguments: argparse.Namespace) -> int:

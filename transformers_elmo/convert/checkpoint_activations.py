@@ -35,7 +35,7 @@ def main(checkpoint: str, sentences_file: str, output: str):
             outputs = model(**inputs)
             logits = torch.cat([outputs.forward_logits, outputs.backward_logits])[..., 1:]  # (2, T, V)
             arrays["next_words"] = logits.double().log_softmax(-1).float().numpy()
-    np.savez(output, **arrays)  # type: ignore[arg-type]
+    np.savez(output, **arrays)
 
 
 if __name__ == "__main__":

@@ -220,7 +220,7 @@ class SafetensorsFile:
         if array.shape != self.shapes[name]:
             raise ValueError(f"{name} must have shape {self.shapes[name]}, got {array.shape}.")
         self.file.seek(8 + len(self.header) + self.offsets[name][0])
-        self.file.write(np.ascontiguousarray(array, dtype="<f4"))
+        self.file.write(np.ascontiguousarray(array, dtype="<f4").data)
         self.missing.remove(name)
 
     def __exit__(self, kind, error, traceback):

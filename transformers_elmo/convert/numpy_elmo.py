@@ -217,15 +217,15 @@ class ManyLangs(TorchElmo):
             ids = [self.words.get(word, self.words["<oov>"]) for word in words]
             parts.append(self.read("word_emb_layer.embedding.weight")[ids])
         if self.characters is not None:
-            char_ids = [self.char_ids(word) for word in words]
+            char_ids = [self.char_ids(word, self.characters) for word in words]
             parts.append(self.convolve(self.read("char_emb_layer.embedding.weight")[char_ids], embedder))
         x = np.concatenate(parts, 1) @ self.read("projection.weight").T + self.read("projection.bias")
         return run_bilm(x, sentences, lambda d, i: self.cell(d, i, encoder), encoder["n_layers"], skip=True)
 
-    def char_ids(self, word):
+    def char_ids(self, word: str, known: dict[str, int]) -> list[int]:
         if word in ("<bos>", "<eos>"):
-            inner = [self.characters[word]]
+            inner = [known[word]]
         else:
-            inner = [self.characters.get(character, self.characters["<oov>"]) for character in word]
-        ids = [self.characters["<eow>"], *inner, self.characters["<bow>"]]  # swapped, as in training
-        return ids + [self.characters["<pad>"]] * (self.width - len(ids))
+            inner = [known.get(character, known["<oov>"]) for character in word]
+        ids = [known["<eow>"], *inner, known["<bow>"]]  # swapped, as in training
+        return ids + [known["<pad>"]] * (self.width - len(ids))

@@ -15,7 +15,7 @@ import torch
 from ..files import new_file
 from ..language_model import evaluation_mode
 from ..modeling_elmo import ElmoModel
-from ..text import read_lines
+from ..text import has_columns, read_column, read_lines
 from ..tokenization_elmo import ElmoTokenizer
 from . import LAYERS
 
@@ -71,9 +71,18 @@ def batches(items: Iterable[Sentence], size: int) -> Iterator[list[Sentence]]:
         yield batch
 
 
-def read_sentences(path: str, pretokenized: bool = False) -> Iterator[Sentence]:
-    """Stream the sentences of a text file, one per line; `-` is standard input. Raise if all lines are blank."""
-    lines: Iterator[str] = (line.strip() for line in read_lines(path))
+def read_sentences(
+    path: str, pretokenized: bool = False, column: str = "text", encoding_errors: str = "strict"
+) -> Iterator[Sentence]:
+    """Stream the sentences of a file: one per line, or per row of a .jsonl or .parquet file; `-` is standard input.
+
+    Raise if all of them are blank.
+    """
+    lines: Iterator[str]
+    if has_columns(path):
+        lines = (" ".join(text.split()) for text, _ in read_column(Path(path), column, encoding_errors))
+    else:
+        lines = (line.strip() for line in read_lines(path, encoding_errors))
     num_blank = 0
     for line in lines:
         if line:

@@ -109,10 +109,10 @@ def write_corpus(texts: Iterable[str], folder: Path, tokenizer, splitting: Split
     raw_tokens, raw_offsets = folder / "tokens.raw", folder / "offsets.raw"
     with raw_tokens.open("wb") as tokens_file, raw_offsets.open("wb") as offsets_file:
         total = 0
-        offsets_file.write(np.zeros(1, dtype=np.int64))
+        offsets_file.write(np.zeros(1, dtype=np.int64).data)
         for tokens, ends in splitter.split_all(texts):
-            tokens_file.write(tokens)
-            offsets_file.write(total + ends)
+            tokens_file.write(tokens.data)
+            offsets_file.write((total + ends).data)
             total += len(tokens)
     counts = np.zeros(len(splitter.numbers), dtype=np.int64)
     for chunk in read_chunks(raw_tokens, np.uint32):
@@ -143,7 +143,7 @@ def write_array(path: Path, chunks: Iterable[np.ndarray], dtype, length: int):
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
         for chunk in chunks:
-            file.write(chunk)
+            file.write(chunk.data)
 
 
 class SentenceSplitter:

@@ -132,9 +132,7 @@ class InitialModel:
 
     def __post_init__(self):
         if self.checkpoint and (self.size or self.config_file):
-            raise ValueError(
-                "--size and --config are for a new model, and --init starts from a checkpoint: leave them out."
-            )
+            raise ValueError("--size and --config describe a new model; leave them out, or leave out --init.")
 
     def load_config(self) -> tuple[ElmoConfig, ElmoTokenizer]:
         """Return the configuration, and a tokenizer that splits and spells words as the model expects."""
