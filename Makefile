@@ -11,7 +11,7 @@ demo: .venv/installed
 
 # All tests except those marked slow.
 test: .venv/installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 slow: .venv/installed
 	$(BIN)/python -m pytest -m slow

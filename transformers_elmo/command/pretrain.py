@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from ..pretrain.recipe import CACHE, RECIPES, SIZES
+from ..pretrain.recipe import CACHE, RECIPES, SIZES, check_initial_model
 from .arguments import add_card_arguments, add_text_arguments, positive_float, positive_int, probability
 
 RECIPE_OPTIONS = ("learning_rate", "dropout", "rows", "window", "negative_samples", "epochs")
@@ -125,6 +125,10 @@ examples:
     )
     group.add_argument("--half", action="store_true", help="store the final weights in half precision")
     add_card_arguments(group)
+
+
+def check_arguments(arguments: argparse.Namespace):
+    check_initial_model(arguments.init, arguments.size, arguments.config)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -28,7 +28,7 @@ from ..tokenization_elmo import ElmoTokenizer, read_vocabulary
 from .callbacks import Curves, Progress, StopOnSignal
 from .card import training_section
 from .corpus import Corpus, Splitting, corpus_from_files
-from .recipe import CACHE, Recipe, Settings
+from .recipe import CACHE, Recipe, Settings, check_initial_model
 from .trainer import ElmoPretrainer, keep_freed_memory, last_checkpoint, last_perplexities, uses_cpu
 from .windows import Windows
 
@@ -131,8 +131,7 @@ class InitialModel:
     min_count: int = 2
 
     def __post_init__(self):
-        if self.checkpoint and (self.size or self.config_file):
-            raise ValueError("--size and --config describe a new model; leave them out, or leave out --init.")
+        check_initial_model(self.checkpoint, self.size, self.config_file)
 
     def load_config(self) -> tuple[ElmoConfig, ElmoTokenizer]:
         """Return the configuration, and a tokenizer that splits and spells words as the model expects."""

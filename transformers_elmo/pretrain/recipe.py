@@ -12,6 +12,11 @@ SIZES = ("mini", "small", "medium", "original")  # constructors of ElmoConfig
 CACHE = Path(HF_HOME) / "elmo" / "text"  # default folder for tokenized text
 
 
+def check_initial_model(checkpoint: str | None, size: str | None, config_file: Path | None):
+    if checkpoint and (size or config_file):
+        raise ValueError("--size and --config describe a new model; leave them out, or leave out --init.")
+
+
 @dataclass
 class Recipe:
     """Hyperparameters of training. The defaults suit a small machine; `RECIPES["paper"]` has the paper's."""
