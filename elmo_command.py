@@ -3,7 +3,7 @@
 """Entry point of the `elmo` console script.
 
 Importing transformers_elmo imports transformers and torch, which takes seconds. The command parses its arguments first,
-so that `--help` and usage errors answer at once. This module is outside the package because it has to run before it.
+so `--help` and usage errors respond at once. This module is outside the package because it has to run before it.
 """
 
 import importlib
@@ -23,7 +23,7 @@ def main() -> int:
 
 
 def import_package():
-    """Make up for the import of transformers_elmo that was cut short."""
+    """Import transformers_elmo again, this time in full."""
     global parsing_arguments
     parsing_arguments = False
     importlib.reload(importlib.import_module("transformers_elmo"))

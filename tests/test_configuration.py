@@ -29,7 +29,7 @@ def test_configuration_round_trip(options, tmp_path):
         assert copy.auto_map == AUTO_MAP
 
 
-def test_sizes_and_presets():
+def test_sizes_of_vectors_and_of_presets():
     config = tiny_config(char_filters=[(1, 3), (2, 4)])
     assert config.char_filters == [[1, 3], [2, 4]]
     assert (config.num_filters, config.output_dim, config.hidden_size) == (7, 5, 10)
@@ -63,7 +63,7 @@ BAD_OPTIONS = [
     ({"projection_clip": -1.0}, "projection_clip must be positive or None", "projection_clip=-1.0"),
     ({"dropout": 1.0}, "at least 0 and below 1", "dropout=1.0"),
     ({"classifier_dropout": -0.5}, "at least 0 and below 1", "classifier_dropout=-0.5"),
-    ({"mix": "fixed"}, 'mix_weights belong to mix="fixed"', "mix_weights=None"),
+    ({"mix": "fixed"}, 'mix_weights must be set if and only if mix is "fixed"', "mix_weights=None"),
     ({"mix_weights": [1.0, 0.0, 0.0]}, 'mix is "learned"', "mix_weights=[1.0, 0.0, 0.0]"),
     ({"mix": "fixed", "mix_weights": [1.0]}, "num_hidden_layers + 1 = 3 numbers", "mix_weights=[1.0]"),
 ]

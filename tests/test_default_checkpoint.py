@@ -36,7 +36,7 @@ def test_auto_classes_load_it():
     assert model(**tokenizer(["Any wörd will do."], return_tensors="pt")).last_hidden_state.shape == (1, 7, 384)
 
 
-def test_command_accepts_its_name(capsys, tmp_path):
+def test_command_accepts_the_name_default(capsys, tmp_path):
     assert main(["info", "default"]) == 0
     assert "40,000 words" in capsys.readouterr().out
     text = tmp_path / "text.txt"
@@ -68,7 +68,7 @@ def test_demo(monkeypatch, capfd):
 
 
 def test_perplexity_of_held_out_text(language_model, shared_folder):
-    """On a fortieth of the held-out novels. On all of them it is 68.2, and that of a 5-gram model 99.9."""
+    """On every 40th sentence of the held-out novels. On all of them it is 68.2, that of a 5-gram model 99.9."""
     from transformers_elmo.pretrain.corpus import SentenceSplitter, Splitting
     from transformers_elmo.text import find_files, read_texts
 

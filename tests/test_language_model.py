@@ -1,4 +1,4 @@
-"""ElmoLanguageModel against the logits of its model."""
+"""Test ElmoLanguageModel against the logits of its model."""
 
 import math
 
@@ -20,7 +20,7 @@ def build(**options) -> ElmoLanguageModel:
 
 
 def log_probabilities(language_model, words):
-    """log p of every word (n + 2, V) after and before each place, by the logits"""
+    """Return the words' rows in `lm_head` (n + 2,), and log p of all words after and before each of them (n + 2, V)."""
     inputs = language_model.tokenizer([words], is_split_into_words=True, return_tensors="pt")
     with torch.no_grad():
         output = language_model.model(**inputs)
@@ -40,12 +40,12 @@ def test_scores(inputs):
     prior = torch.tensor([math.log(math.log1p(1 / (r + 1)) / math.log(number + 1)) for r in range(number)])
     for score in scores:
         ids, forward, backward = log_probabilities(language_model, score.words)
-        for place in range(len(score.words)):
-            left, right, word = forward[place], backward[place + 2], ids[place + 1]
-            assert abs(score.forward[place] - left[word]) < 1e-5
-            assert abs(score.backward[place] - right[word]) < 1e-5
+        for position in range(len(score.words)):
+            left, right, word = forward[position], backward[position + 2], ids[position + 1]
+            assert abs(score.forward[position] - left[word]) < 1e-5
+            assert abs(score.backward[position] - right[word]) < 1e-5
             both = (left + right - prior).log_softmax(-1)
-            assert abs(score.combined[place] - both[word]) < 1e-5
+            assert abs(score.combined[position] - both[word]) < 1e-5
 
 
 def test_scores_of_long_sentences(monkeypatch):
@@ -79,7 +79,7 @@ def test_substitutes():
     found = language_model.substitutes(sentence, 1, k=4)
     assert len(found) == 4 and all(word in VOCABULARY for word, _ in found)
     assert [p for _, p in found] == sorted((p for _, p in found), reverse=True)
-    for word, probability in found:  # what stands there does not count, only what is around it
+    for word, probability in found:  # the word itself does not count, only its context
         changed = sentence.split()
         changed[1] = word
         assert language_model.score([changed])[0].combined[1].exp() == pytest.approx(probability, rel=1e-4)
@@ -101,12 +101,12 @@ def test_next_words():
         best = sorted(allowed.items(), key=lambda pair: -pair[1])[:3]
         assert [word for word, _ in found] == [word for word, _ in best]
         assert [p for _, p in found] == pytest.approx([p for _, p in best], rel=1e-4)
-    assert len(language_model.next_words([], k=2)) == 2  # how a sentence begins
+    assert len(language_model.next_words([], k=2)) == 2  # the first word of a sentence
     with pytest.raises(ValueError, match="direction must be"):
         language_model.next_words("the", direction="up")
 
 
-def test_sentences_come_in_a_list():
+def test_one_string_and_empty_lists():
     language_model = build()
     with pytest.raises(ValueError, match="put it into a list"):
         language_model.score("the cat")
@@ -155,15 +155,14 @@ def test_from_pretrained(tmp_path):
     assert loaded.substitutes("the cat sat .", 1) == language_model.substitutes("the cat sat .", 1)
 
 
-def test_a_checkpoint_without_lm_head_is_refused(tmp_path):
+def test_checkpoint_without_lm_head_raises_an_error(tmp_path):
     ElmoModel(tiny_config()).save_pretrained(tmp_path)
-    with pytest.raises(
-        ValueError, match=r"must be a checkpoint of ElmoForPreTraining; .* its architecture is ElmoModel"
-    ):
+    message = "must be a checkpoint of ElmoForPreTraining; it has no lm_head, its architecture is ElmoModel"
+    with pytest.raises(ValueError, match=message):
         ElmoLanguageModel.from_pretrained(str(tmp_path))
 
 
-def test_batch_size_must_be_positive():
+def test_bad_batch_size_raises_an_error():
     for batch_size in (0, -1):
         with pytest.raises(ValueError, match=f"batch_size must be at least 1, got {batch_size}"):
             build().score(["the cat"], batch_size=batch_size)

@@ -1,4 +1,4 @@
-"""The plain LSTM against torch's, the fast one against the plain one with its gradient, and its threads."""
+"""Test plain_lstm against torch.nn.LSTM, the fast LSTM and its gradients against plain_lstm, and its threads."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ def restored_threads():
 
 
 def random_inputs(lengths: list[int], size: int = 5, cells: int = 8, projected: bool = True, seed: int = 0):
-    """x, W, R, b, V, h, c of one direction, each with a gradient, and the batch sizes of its steps."""
+    """Return x, W, R, b, V, h, c of one direction, each requiring a gradient, and the batch sizes of its steps."""
     generator = torch.Generator().manual_seed(seed)
     size = size if projected else cells
     batch_sizes = [sum(length > step for length in lengths) for step in range(max(lengths, default=0))]
@@ -55,10 +55,10 @@ def random_inputs(lengths: list[int], size: int = 5, cells: int = 8, projected: 
 
 
 def assert_same_gradients(got, expected, inputs):
-    """The gradients of random sums of the outputs are the same."""
+    """Assert that a random weighted sum of the outputs has the same gradients."""
     generator = torch.Generator().manual_seed(9)
     weights = [torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype) for tensor in expected]
-    wanted = [tensor for tensor in inputs if tensor is not None]  # no projection
+    wanted = [tensor for tensor in inputs if tensor is not None]  # None: no projection
     gradients = [
         torch.autograd.grad(sum((t * w).sum() for t, w in zip(tensors, weights)), wanted, retain_graph=True)
         for tensors in (got, expected)
@@ -67,21 +67,21 @@ def assert_same_gradients(got, expected, inputs):
 
 
 @pytest.mark.parametrize("projected", [True, False])
-def test_plain_lstm_is_torchs_without_clips(projected):
+def test_plain_lstm_without_clips_matches_torch(projected):
     lengths = [6, 4, 4, 1]
     (x, input_weight, recurrent_weight, bias, projection, h, c), batch_sizes = random_inputs(
         lengths, projected=projected
     )
     lstm = torch.nn.LSTM(x.shape[1], c.shape[1], proj_size=x.shape[1] if projected else 0).double()
 
-    def in_torchs_order(weight):  # i, f, o, j -> i, f, j, o
+    def in_torch_order(weight):  # i, f, o, j -> i, f, j, o
         i, f, o, j = weight.chunk(4, -1)
         return torch.cat([i, f, j, o], -1)
 
     with torch.no_grad():
-        lstm.weight_ih_l0.copy_(in_torchs_order(input_weight).t())
-        lstm.weight_hh_l0.copy_(in_torchs_order(recurrent_weight).t())
-        lstm.bias_ih_l0.copy_(in_torchs_order(bias))
+        lstm.weight_ih_l0.copy_(in_torch_order(input_weight).t())
+        lstm.weight_hh_l0.copy_(in_torch_order(recurrent_weight).t())
+        lstm.bias_ih_l0.copy_(in_torch_order(bias))
         lstm.bias_hh_l0.zero_()
         if projected:
             lstm.weight_hr_l0.copy_(projection.t())
@@ -99,7 +99,7 @@ def test_plain_lstm_is_torchs_without_clips(projected):
     clips=st.sampled_from([(None, None), (0.4, None), (None, 0.3), (0.4, 0.3)]),
     seed=st.integers(0, 99),
 )
-def test_fast_lstm_is_the_plain_one(lengths, cells, projected, clips, seed):
+def test_fast_lstm_matches_plain_lstm(lengths, cells, projected, clips, seed):
     directions = [random_inputs(lengths, cells=cells, projected=projected, seed=seed + d) for d in range(2)]
     inputs = [tensor for direction, _ in directions for tensor in direction]
     batch_sizes = directions[0][1]
@@ -126,7 +126,7 @@ def test_long_and_wide_batches(lengths, monkeypatch):
             torch.testing.assert_close(outputs, expected, rtol=0, atol=1e-12)
 
 
-def test_no_words():
+def test_batch_without_words():
     inputs, batch_sizes = random_inputs([])
     for outputs, last_h, last_c in bidirectional_lstm(inputs + inputs, batch_sizes, 0.4, 0.3):
         assert outputs.shape == (0, 5) and last_h.shape == (0, 5) and last_c.shape == (0, 8)
@@ -155,7 +155,7 @@ def test_packing():
         assert words[order][inverse].tolist() == words.tolist()
 
 
-# The two directions in threads of their own
+# The two directions in threads of their own.
 
 
 def build(**options) -> ElmoModel:
@@ -184,8 +184,8 @@ def test_threads_compute_the_same(options, threads):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
-def test_one_direction_frozen():
-    """Gradients for the parameters that require them, and for no others."""
+def test_frozen_direction_has_no_gradient():
+    """Only the parameters that require a gradient get one."""
     model = build()
     for layer in model.bilm.layers:
         layer.backward_lstm.requires_grad_(False)

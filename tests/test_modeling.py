@@ -156,9 +156,9 @@ def test_distinct_rows_with_hash_collision():
     factor = 6364136223846793005  # (factor, 0) and (0, 1) have the same hash
     for rows in ([[5, 1], [2, 2], [5, 1], [2, 3]], [[factor, 0], [0, 1], [factor, 0]], [[7]]):
         rows = torch.tensor(rows)
-        first, kind = modeling_elmo.distinct_rows(rows)
-        assert torch.equal(rows[first][kind], rows)
-        assert len(first) == len(rows.unique(dim=0))
+        index, inverse = modeling_elmo.distinct_rows(rows)
+        assert torch.equal(rows[index][inverse], rows)
+        assert len(index) == len(rows.unique(dim=0))
 
 
 # Gradients against the reference.
@@ -448,7 +448,7 @@ WIDE_CLIPS = {"cell_clip": 3.0, "projection_clip": 3.0}
 
 @every_input
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-5), (torch.float16, 0.01), (torch.bfloat16, 0.08)])
-def test_dtypes(inputs, dtype, tolerance):
+def test_dtypes_are_close_to_float32(inputs, dtype, tolerance):
     batch = random_batch(tiny_config(), [7, 0, 3])
     results, grads = [], []
     for model in (build(inputs=inputs, **WIDE_CLIPS), build(dtype, inputs=inputs, **WIDE_CLIPS)):
@@ -472,7 +472,7 @@ def test_layer_norm_in_half_precision(dtype, tolerance):
 
 
 @every_input
-def test_autocast(inputs):
+def test_autocast_is_close_to_float32(inputs):
     model = build(inputs=inputs, **WIDE_CLIPS)
     batch = random_batch(model.config, [7, 0, 3])
     expected = all_outputs(model, batch)
@@ -486,7 +486,7 @@ def test_autocast(inputs):
 
 
 @pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
-def test_compiled(backend):
+def test_compiled_model(backend):
     model = build()
     compiled = torch.compile(build(), backend=backend)
     for lengths in ([4, 0, 7], [2, 3]):
@@ -523,8 +523,8 @@ BAD_INPUTS = {
     "wide mask": ("characters", {"attention_mask": torch.ones(2, 4)}, ["attention_mask", "(2, 3)", "(2, 4)"]),
     "1-D mask": ("words", {"attention_mask": torch.ones(3)}, ["attention_mask", "(2, 3)", "(3,)"]),
     "characters as a list": ("characters", {"char_ids": [[[1] * 12] * 3] * 2}, ["char_ids", "tensor", "list"]),
-    "layers above": ("words", {"output_hidden_states": [3]}, ["0 to 2", "[3]"]),
-    "layers below": ("words", {"output_hidden_states": [-1]}, ["0 to 2", "[-1]"]),
+    "layers above": ("words", {"output_hidden_states": [3]}, ["output_hidden_states", "0 to 2", "[3]"]),
+    "layers below": ("words", {"output_hidden_states": [-1]}, ["output_hidden_states", "0 to 2", "[-1]"]),
     "3-D mask": ("words", {"attention_mask": torch.ones(2, 3, 1)}, ["attention_mask", "(2, 3)", "(2, 3, 1)"]),
 }
 
@@ -615,7 +615,7 @@ def test_gradient_of_inputs_embeds():
     assert_near(embeds.grad.sum((0, 1)), expected["token_encoder.projection.bias"], 1e-10)
 
 
-def test_inputs_embeds_in_gradcheck():
+def test_gradcheck_of_inputs_embeds():
     model = build(torch.float64, cell_clip=None, projection_clip=None)
     mask = torch.tensor([[0, 1, 1], [1, 0, 1]])
     embeds = torch.randn(2, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -742,7 +742,7 @@ def test_language_models_train_the_bilm_but_not_the_mix(tmp_path):
     assert torch.equal(loaded(**batch).forward_logits, model(**batch).forward_logits)
 
 
-def test_output_embeddings():
+def test_only_language_models_have_output_embeddings():
     model = build_language_model()
     assert model.get_output_embeddings() is model.lm_head
     assert build().get_output_embeddings() is None and build_tagger().get_output_embeddings() is None
@@ -771,7 +771,7 @@ def test_resize_token_embeddings(inputs, vocab_size):
 
 
 @every_input
-def test_resized_lm_head_stays_initialised_and_frozen(inputs):
+def test_resized_lm_head_stays_initialized_and_frozen(inputs):
     model = build_language_model(inputs=inputs)
     model.lm_head.requires_grad_(False)
     model.resize_token_embeddings(20)
@@ -846,8 +846,8 @@ def test_saved_and_loaded_model_is_the_same(inputs, tmp_path):
         assert torch.equal(got, expected)
 
 
-def test_parts_missing_from_a_checkpoint_are_initialised(tmp_path):
-    """A checkpoint of a biLM alone is loaded with a newly initialised mix and head."""
+def test_parts_missing_from_a_checkpoint_are_initialized(tmp_path):
+    """A checkpoint of a biLM alone is loaded with a newly initialized mix and head."""
     model = build(seed=3)
     weights = {name: weight for name, weight in model.state_dict().items() if not name.startswith("mix.")}
     model.save_pretrained(tmp_path, state_dict=weights)

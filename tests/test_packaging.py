@@ -1,4 +1,4 @@
-"""What the package declares about itself: its dependencies and its version."""
+"""Test the metadata of the package: its dependencies and its version."""
 
 import ast
 import configparser
@@ -19,7 +19,7 @@ def setup_cfg() -> configparser.RawConfigParser:
 
 
 def test_every_third_party_import_is_declared(setup_cfg):
-    # Imports inside functions count: they are those of the extras.
+    # Imports inside functions count too: extras are imported there.
     imported = set()
     for path in (ROOT / "transformers_elmo").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

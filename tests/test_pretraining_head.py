@@ -1,4 +1,4 @@
-"""ElmoForPreTraining against plain autograd: one step at a time, each word encoded on its own, the full softmax."""
+"""Test ElmoForPreTraining against plain autograd: one step and one word at a time, all logits at once."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def build(dtype=torch.float64, **options) -> ElmoForPreTraining:
 
 
 def random_windows(config, rows: int, window: int, seed: int = 0) -> dict:
-    """What a training step reads: different words for each direction; a few of them have nothing to predict."""
+    """Return the inputs of a training step: different words for each direction, a few of them without a target."""
     batch = random_batch(config, [window] * (2 * rows), seed)
     generator = torch.Generator().manual_seed(seed)
     targets = torch.randint(1, config.vocab_size, (2, rows, window), generator=generator)
@@ -49,7 +49,7 @@ def random_state(config, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def plain_word(model, word, chars):
-    """One word at a time, over its whole width: (P,)"""
+    """Return the context-free vector (P,) of one word, convolved over its whole width."""
     encoder, x = model.elmo.token_encoder, []
     if encoder.word_embedding is not None:
         x.append(encoder.word_embedding.weight[word])
@@ -66,7 +66,7 @@ def plain_word(model, word, chars):
 
 
 def plain_step(model, windows, state=None):
-    """Losses of both directions and the state after the window, by autograd over a loop of steps."""
+    """Return the losses of both directions and the state after the window, by autograd over a loop of steps."""
     config, targets = model.config, windows["targets"]
     _, rows, steps = targets.shape
     losses, last_h, last_c = [], [], []
@@ -116,7 +116,7 @@ def gradients_of(model, loss) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("samples", [None, 4])
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: " ".join(options) or "default")
-def test_a_step_and_its_gradients(options, samples):
+def test_losses_states_and_gradients_match_plain_autograd(options, samples):
     model = build(num_negative_samples=samples, **options)
     windows, state = random_windows(model.config, 3, 6), random_state(model.config, 3)
     torch.manual_seed(5)
@@ -139,7 +139,7 @@ def test_a_step_and_its_gradients(options, samples):
 
 
 @given(rows=st.integers(1, 5), window=st.integers(1, 9), seed=st.integers(0, 99))
-def test_windows_of_any_size(rows, window, seed):
+def test_windows_of_any_size_match_plain_autograd(rows, window, seed):
     model = build(num_negative_samples=None)
     windows = random_windows(model.config, rows, window, seed)
     windows["targets"][:, 0, 0] = 1
@@ -149,14 +149,14 @@ def test_windows_of_any_size(rows, window, seed):
     torch.testing.assert_close(list(got.state), last_state, rtol=0, atol=1e-12)
 
 
-def test_two_windows_are_one_long_one():
+def test_two_windows_equal_one_long_window():
     model = build().eval()
     long = random_windows(model.config, 3, 10)
     long["targets"].clamp_(min=1)
     parts = [{name: ids[:, :, part] for name, ids in long.items()} for part in (slice(0, 4), slice(4, None))]
     first = model(**parts[0])
     second = model(**parts[1], state=first.state)
-    assert not any(part.requires_grad for part in first.state)  # gradients are cut between them
+    assert not any(part.requires_grad for part in first.state)  # no gradient flows between windows
     whole = model(**long)
     torch.testing.assert_close(0.4 * first.loss + 0.6 * second.loss, whole.loss, rtol=0, atol=1e-12)
     torch.testing.assert_close(second.state, whole.state, rtol=0, atol=1e-12)
@@ -175,18 +175,18 @@ def test_sentences_predict_their_own_words(inputs, side):
     logits = model(**batch)
     losses = []
     for row in range(3):
-        there = batch["attention_mask"][row].nonzero().squeeze(1)
-        ids = batch["input_ids"][row, there]
-        forward, backward = [x[row, there].log_softmax(-1) for x in (logits.forward_logits, logits.backward_logits)]
+        positions = batch["attention_mask"][row].nonzero().squeeze(1)
+        ids = batch["input_ids"][row, positions]
+        forward, backward = [x[row, positions].log_softmax(-1) for x in (logits.forward_logits, logits.backward_logits)]
         losses += [(-forward[t, ids[t + 1]], -backward[t + 1, ids[t]]) for t in range(len(ids) - 1)]
     forward, backward = [torch.stack(part).mean() for part in zip(*losses)]
     torch.testing.assert_close(got.forward_loss, forward, rtol=0, atol=1e-12)
     torch.testing.assert_close(got.backward_loss, backward, rtol=0, atol=1e-12)
     torch.testing.assert_close(got.perplexity, torch.exp((forward + backward) / 2), rtol=0, atol=1e-9)
-    assert got.forward_logits is None  # as large as the vocabulary, and nobody asked
+    assert got.forward_logits is None  # large, and not needed with labels
 
 
-def test_layers_are_given_where_call_or_configuration_asks():
+def test_hidden_states_are_returned_if_call_or_configuration_asks():
     model, batch = build(), random_batch(build().config, [3])
     assert model(**batch).hidden_states is None
     assert len(model(**batch, output_hidden_states=True).hidden_states) == model.config.num_hidden_layers + 1
@@ -195,7 +195,7 @@ def test_layers_are_given_where_call_or_configuration_asks():
     assert model(**batch, output_hidden_states=False).hidden_states is None
 
 
-def test_labels_that_are_none():
+def test_ignored_labels_and_sentences_of_one_word():
     labels, mask = torch.tensor([[3, 4, -100, 6]]), torch.ones(1, 4, dtype=torch.bool)
     assert next_word_targets(labels, mask).tolist() == [[[4, -100, 6, -100]], [[-100, 3, 4, -100]]]
     model = build().eval()
@@ -230,7 +230,7 @@ def test_samples_are_drawn_by_frequency():
     probabilities = log_uniform(torch.arange(number), number)
     assert abs(float(probabilities.sum()) - 1) < 1e-12
     expected = sum(1 - (1 - probabilities) ** tries for tries in draws) / rounds
-    # TensorFlow's estimate takes the number of draws for given; it is right up to a few per cent.
+    # TensorFlow's estimate treats the number of draws as fixed; it is accurate to a few percent.
     assert (seen / rounds - expected).abs().max() < 0.03
     assert seen.argmax() == 0 and seen[-10:].max() < seen[:10].min()
 
@@ -240,7 +240,7 @@ def test_all_words_can_be_drawn():
     assert sorted(words.tolist()) == list(range(30))
 
 
-def test_the_sampled_loss_comes_to_the_full_one():
+def test_sampled_loss_approaches_the_full_loss():
     model = build(vocab_size=400)
     windows = random_windows(model.config, 8, 8)
     with torch.no_grad():
@@ -254,7 +254,7 @@ def test_the_sampled_loss_comes_to_the_full_one():
             errors.append(abs(sum(means) / len(means) - full))
     assert errors[0] > errors[1] > errors[2] > errors[3]
     assert errors[3] < errors[0] / 5
-    model.config.num_negative_samples = 399  # as many as there are words: nothing is sampled
+    model.config.num_negative_samples = 399  # all words: nothing is sampled
     assert abs(model(**windows).loss.item() - full) < 1e-12
 
 
@@ -268,7 +268,7 @@ def test_sampled_losses_have_no_perplexity():
     torch.testing.assert_close(perplexities, [torch.exp(loss) for loss in losses])
 
 
-def test_dropout_on_every_layer_and_on_the_top():
+def test_dropout_on_layer_inputs_and_top_outputs():
     model = build(dropout=0.5, num_hidden_layers=1)
     windows = random_windows(model.config, 2, 4)
     dropped = []
@@ -276,14 +276,14 @@ def test_dropout_on_every_layer_and_on_the_top():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(F, "dropout", lambda x, p, training: dropped.append((p, training)) or original(x, p, training))
         model(**windows)
-        assert dropped == [(0.5, True)] * 4  # the input of each direction, and what each direction gives out
+        assert dropped == [(0.5, True)] * 4  # the input and the top output of each direction
         dropped.clear()
         model.eval()(**windows)
         assert not any(training for _, training in dropped)
 
 
 @pytest.mark.parametrize("samples", [None, 4])
-def test_autocast(samples):
+def test_autocast_is_close_to_float32(samples):
     model = build(torch.float32, num_negative_samples=samples)
     windows = random_windows(model.config, 4, 6)
     torch.manual_seed(0)
@@ -307,12 +307,12 @@ def test_gradient_checkpointing():
     torch.testing.assert_close(gradients_of(model, model(**windows).loss), expected, rtol=0, atol=1e-12)
 
 
-def test_bad_windows():
+def test_bad_windows_raise_an_error():
     model = build()
     windows = random_windows(model.config, 2, 4)
     with pytest.raises(ValueError, match=r"targets must have shape \(2, rows, words\), got \(2, 4\)"):
         model(**{**windows, "targets": windows["targets"][:, 0]})
-    with pytest.raises(ValueError, match="must have the shape of their targets"):
+    with pytest.raises(ValueError, match=r"must have the shape of their targets, \(2, 2, 3\), got 4 rows of 4 words"):
         model(**{**windows, "targets": windows["targets"][:, :, :-1]})
     with pytest.raises(ValueError, match="state of 2 sentences"):
         model(**windows, state=random_state(model.config, 3))
@@ -325,7 +325,7 @@ def test_bad_windows():
 
 @pytest.mark.parametrize("inputs", ["characters", "words"])
 @pytest.mark.parametrize("words", [7, 15])
-def test_more_words_and_fewer(inputs, words):
+def test_resized_vocabulary(inputs, words):
     model = build(inputs=inputs)
     old, batch = model.lm_head, random_batch(model.config, [3, 2])
     before = model(**batch).forward_logits
@@ -339,7 +339,7 @@ def test_more_words_and_fewer(inputs, words):
     assert model(**batch, labels=batch["input_ids"]).loss.isfinite()
 
 
-def test_a_checkpoint_without_softmax_gets_a_new_one(tmp_path):
+def test_checkpoint_without_lm_head_gets_a_new_one(tmp_path):
     plain = randomise(ElmoModel(tiny_config()))
     plain.save_pretrained(tmp_path)
     model = ElmoForPreTraining.from_pretrained(tmp_path)

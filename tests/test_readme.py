@@ -1,4 +1,4 @@
-"""Every block of the README runs as pasted, in order, in one empty folder, and shows what it says."""
+"""Test that every block of the README runs as pasted, in order, in one empty folder, with the output it shows."""
 
 import os
 import re
@@ -45,7 +45,7 @@ def test_blocks_run_as_pasted(tmp_path, monkeypatch, capfd):
     assert (tmp_path / "my-elmo" / "curves.png").is_file() and (tmp_path / "my-tagger" / "README.md").is_file()
 
 
-def test_links_lead_somewhere():
+def test_links_point_to_existing_files():
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
         for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / link).exists(), f"{page.name}: {link}"

@@ -74,7 +74,7 @@ def user_errors(checkpoint: str) -> Iterator[None]:
     except StrictDataclassError as error:
         raise ValueError(f"The config.json of {checkpoint} must describe an ELMo model: {error}") from error
     except OSError as error:
-        if os.path.isdir(checkpoint) or "cannot be read" in str(error):
+        if os.path.isdir(checkpoint) or "cannot be read" in str(error):  # the message is clear as it is
             raise
         raise ValueError(
             f"{checkpoint} is neither a folder with a checkpoint nor a model that can be reached on the Hub; "

@@ -16,7 +16,7 @@ INPUTS = ("characters", "words", "words+characters")
 ACTIVATIONS = ("relu", "tanh")
 MIXES = ("learned", "top", "fixed")
 
-# Every class that can load a checkpoint. transformers writes only the class that was saved, so that a tagger's
+# Every class that can load a checkpoint. transformers writes only the class that was saved, so a tagger's
 # checkpoint would fail under AutoModel; the complete map makes every combination work.
 AUTO_MAP = {
     "AutoConfig": "configuration_elmo.ElmoConfig",
@@ -30,7 +30,7 @@ HUB_FILES = ("configuration_elmo.py", "lstm_elmo.py", "modeling_elmo.py", "softm
 
 
 def original_filters() -> list[list[int]]:
-    """The 2,048 filters of all released English models: [width, number]."""
+    """Return the 2,048 filters of all released English models: [width, number]."""
     return [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
 
 
@@ -53,12 +53,12 @@ class ElmoConfig(PretrainedConfig):
         word_embedding_dim (`int`, *optional*): size of a word's embedding; by default that of the projection.
         lstm_dim (`int`): LSTM cells of one layer and direction (H).
         projection_dim (`int`, *optional*): size of one direction's output (P); `None` for an LSTM without projection,
-            whose output has `lstm_dim` numbers.
+            whose output has size `lstm_dim`.
         num_hidden_layers (`int`): LSTM layers of each direction (L).
         cell_clip, projection_clip (`float`, *optional*): bounds of the cells and of the projected outputs.
         use_skip_connections (`bool`): add a layer's input to its output, from the second layer on.
         forget_bias (`float`): added to the forget gate at run time, as TensorFlow does: the weights do not contain it.
-        dropout (`float`): dropout of each layer's input while the biLM itself is trained.
+        dropout (`float`): dropout on each layer's input while the biLM itself is trained.
         num_negative_samples (`int`, *optional*): negative samples of the softmax in pretraining; `None` for the full
             softmax, which evaluation always uses.
         mix (`str`): how the layers become one vector: `"learned"` (gamma * sum_j softmax(w)_j h_j), `"top"`
@@ -67,7 +67,7 @@ class ElmoConfig(PretrainedConfig):
         mix_layer_norm (`bool`): normalize each layer before it is mixed, by one mean and variance over all words of
             the batch, as the originals do. The only option with which a sentence's vectors depend on its batch.
         freeze_bilm (`bool`): train only a head's own layers and the mix; `False` trains the biLM with them.
-        classifier_dropout (`float`): dropout of the ELMo vectors in a head.
+        classifier_dropout (`float`): dropout on the ELMo vectors in a head.
 
     Example:
 
@@ -109,7 +109,7 @@ class ElmoConfig(PretrainedConfig):
     tie_word_embeddings: bool = False
 
     def __post_init__(self, **kwargs: Any):
-        # Accept tuples, but keep lists, which is what JSON gives back.
+        # Accept tuples, but store lists, as JSON would return them.
         self.char_filters = [list(pair) for pair in self.char_filters]
         super().__post_init__(**kwargs)
         self.auto_map = dict(AUTO_MAP)
@@ -176,7 +176,7 @@ class ElmoConfig(PretrainedConfig):
             check(0 <= getattr(self, name) < 1, f"{name} must be at least 0 and below 1", name)
         check(
             (self.mix == "fixed") == (self.mix_weights is not None),
-            f'mix_weights belong to mix="fixed", which needs them, and mix is "{self.mix}"',
+            f'mix_weights must be set if and only if mix is "fixed", and mix is "{self.mix}"',
             "mix_weights",
         )
         if self.mix_weights is not None:

@@ -1,6 +1,6 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""The two language models of an ELMo at work: perplexity, scores of words, substitutes, next words."""
+"""Uses of the two language models of a checkpoint: perplexity, word scores, substitutes, next words."""
 
 import math
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ Text = str | list[str]  # raw text, or words
 
 @dataclass
 class WordScores:
-    """log p of each word of a sentence: given the words before it, those after it, and both (n,)"""
+    """log p of each word of a sentence, (n,): given the words before it, those after it, and both"""
 
     words: list[str]
     forward: torch.Tensor
@@ -31,7 +31,7 @@ class WordScores:
 
 @dataclass
 class Perplexity:
-    """exp of the mean -log p of the words and of the sentence boundary; `both` is of the mean of both directions"""
+    """exp of the mean -log p of words and sentence boundaries; for `both`, the mean is over both directions"""
 
     both: float
     forward: float
@@ -60,7 +60,7 @@ class ElmoLanguageModel:
         config = load_config(checkpoint)
         if not has_lm_head(config):
             raise ValueError(
-                f"{checkpoint} must be a checkpoint of ElmoForPreTraining; it has no output layer for words, "
+                f"{checkpoint} must be a checkpoint of ElmoForPreTraining; it has no lm_head, "
                 f"its architecture is {', '.join(config.architectures or ['ElmoModel'])}."
             )
         model = load_model(checkpoint, config, with_lm_head=True, dtype=dtype).to(device)
@@ -101,11 +101,11 @@ class ElmoLanguageModel:
     def substitutes(self, sentence: Text, position: int, k: int = 10) -> list[tuple[str, float]]:
         """Return the k most probable words at a position, counted in words from 0, and their probabilities.
 
-        The word that is there is not read.
+        The word at the position itself is not read.
         """
         ((words, _, left, right),) = self._contexts([sentence], batch_size=1)
         if not -len(words) <= position < len(words):
-            raise ValueError(f"position must be that of one of the sentence's {len(words)} words, got {position}.")
+            raise ValueError(f"position must be the index of one of the sentence's {len(words)} words, got {position}.")
         combined = self._log_probabilities(left[position, None], right[position, None])[2][0]
         return self._most_probable(combined, k)
 
@@ -132,7 +132,7 @@ class ElmoLanguageModel:
         tokenizer, elmo = self.tokenizer, self.model.elmo
         with evaluation_mode(self.model):
             for start in range(0, len(sentences), batch_size):
-                # The boundaries are put in here, since a tokenizer can be told not to add them.
+                # Boundaries are added here, since a tokenizer can be configured not to add them.
                 inputs = tokenizer(
                     [
                         [tokenizer.bos_token, *words, tokenizer.eos_token]
@@ -157,8 +157,8 @@ class ElmoLanguageModel:
     def _log_probabilities(self, left: torch.Tensor, right: torch.Tensor) -> list[torch.Tensor]:
         """Return log p of all words given their left, their right and both contexts (n, P) -> 3 of (n, V)
 
-        p(w | left, right) ~ p(w | left) p(w | right) / p(w) if the contexts are independent given the word. p(w) is by
-        Zipf's law, as in training.
+        p(w | left, right) ~ p(w | left) p(w | right) / p(w) if the contexts are independent given the word. p(w)
+        follows Zipf's law, as in training.
         """
         forward, backward = [torch.log_softmax(self.model.lm_head(h).float(), -1) for h in (left, right)]
         number = forward.shape[-1]

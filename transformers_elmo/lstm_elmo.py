@@ -9,8 +9,8 @@
 `plain_lstm` is these equations step by step. `ProjectedLSTMs` computes the same for both directions of a layer, several
 times as fast, with its gradient written out.
 
-Weights lie as TensorFlow's do, (in, out), which is also faster for the products of a step. The gates are in the order
-i, f, o, j (j is the new input), so that one sigmoid covers three of them.
+Weights are stored as in TensorFlow, (in, out), which is also faster for the products of a step. The gates are in the
+order i, f, o, j (j is the new input), so one sigmoid covers three of them.
 
 Shapes: B sentences, N words in all; H LSTM cells and P outputs of one direction.
 """
@@ -24,7 +24,7 @@ from functools import cache
 import torch
 from torch.autograd.function import once_differentiable
 
-# Gates that are computed before the time loop when there is no backward pass: bounds the memory, not the result.
+# Gates computed ahead of the time loop in inference: limits memory use and does not change the result.
 MAX_GATE_BYTES = 1 << 26
 # On a CPU, products of at most this many rows are computed in parts.
 FEW_ROWS = 16
@@ -33,10 +33,10 @@ PRODUCT_PARTS = 8
 
 @dataclass
 class Packing:
-    """Where the words of a padded batch go when they are read step by step, without padding.
+    """The order in which the words of a padded batch are read, step by step and without padding.
 
     As in torch's PackedSequence, step t of a direction holds the t-th word of each sentence that has one, the longest
-    sentence first, so that N words take N rows.
+    sentence first, so N words take N rows.
     """
 
     positions: torch.Tensor  # (N,) of each word in the flattened batch, B x T
@@ -46,7 +46,7 @@ class Packing:
     inverse_orders: tuple[torch.Tensor, torch.Tensor]
 
     @classmethod
-    @torch.compiler.disable  # shapes that depend on the lengths
+    @torch.compiler.disable  # data-dependent shapes
     def from_mask(cls, mask: torch.Tensor) -> "Packing":
         """Pack the words of a batch: mask (B, T), true at words. Holes are skipped like padding on either side."""
         lengths = mask.sum(1)  # (B,)
@@ -127,7 +127,7 @@ def halves(items: tuple) -> tuple[tuple, tuple]:
 class ProjectedLSTMs(torch.autograd.Function):
     """The two directions of one layer, each over its packed words, with their gradient written out.
 
-    Autograd over a loop of steps would add up one small weight gradient a step; here the gates' gradients are
+    Autograd over a loop of steps would add up one small weight gradient per step; here the gates' gradients are
     collected and each weight gradient is one product.
     """
 
@@ -147,7 +147,8 @@ class ProjectedLSTMs(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, *grad_outputs):
-        needs_grad, tensors = ctx.needs_input_grad[4:], ctx.saved_tensors  # which checkpointing unpacks only once
+        # `saved_tensors` is accessed only once, as gradient checkpointing requires.
+        needs_grad, tensors = ctx.needs_input_grad[4:], ctx.saved_tensors
         inputs, saved = tensors[: len(needs_grad)], tensors[len(needs_grad) :]
         x, h = inputs[0], inputs[5]
         directions = zip(halves(inputs), halves(saved), halves(grad_outputs), halves(needs_grad))
@@ -194,7 +195,7 @@ def lstm_forward(
 ):
     """Run one direction: x (N, P), h0 (B, P), c0 (B, H) -> outputs (N, P), last h, last c, gates (N, 4H), cells (N, H)
 
-    Gates, after their activations, and cells are for the backward pass, None without `save`.
+    Gates, after their activations, and cells are saved for the backward pass; None without `save`.
     """
     size = c0.shape[1]
     outputs = x.new_empty(len(x), h0.shape[1])  # (N, P)
@@ -202,7 +203,7 @@ def lstm_forward(
     last_h, last_c = h0.clone(), c0.clone()  # (B, P), (B, H)
     start, next_sizes = 0, iter([*batch_sizes, 0])
     h, c = h0[: (n := next(next_sizes))], c0[:n]
-    # The input's half of the gates is one product, over as many steps as memory allows.
+    # x W + b is computed for as many steps at once as memory allows.
     for chunk in chunk_steps(batch_sizes, len(x) if save else MAX_GATE_BYTES // (4 * size * x.element_size())):
         rows = slice(start, start := start + sum(chunk))
         gates = torch.addmm(bias, x[rows], input_weight)  # (rows, 4H)
@@ -277,7 +278,7 @@ def lstm_backward(inputs, saved, grad_outputs, needs_grad, batch_sizes, cell_cli
     size = c0.shape[1]
     tensors = cells, outputs, d_outputs, hidden, *gates.split(size, 1), d_gates, *d_gates.split(size, 1)
     steps = [tensor.split(batch_sizes) for tensor in tensors]
-    # What each step started from: the first state, then the step before it.
+    # The state before each step: the initial one, then that of the previous step.
     h_before, c_before = [
         [first[:n] for n in batch_sizes[:1]] + [step[:n] for step, n in zip(later, batch_sizes[1:])]
         for first, later in ((h0, steps[1]), (c0, steps[0]))

@@ -2,11 +2,11 @@
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """ELMo (Peters et al. 2018, https://arxiv.org/abs/1802.05365) as a transformers model.
 
-Follows allenai/bilm-tf to the bit where it can. It differs in two ways: no state is kept between calls, and masked
-words are skipped, so that a sentence's vectors depend on nothing but the sentence.
+Follows allenai/bilm-tf, with two differences: no state is kept between calls, and masked words are skipped, so a
+sentence's vectors depend on nothing but the sentence.
 
 Shapes: B sentences of at most T words of W characters; N words in all, U of them distinct; F convolution filters;
-D numbers a character; H LSTM cells and P outputs of one direction; L layers; V words in the vocabulary.
+character embeddings of size D; H LSTM cells and P outputs of one direction; L layers; V words in the vocabulary.
 """
 
 import re
@@ -29,33 +29,33 @@ from .configuration_elmo import ElmoConfig
 from .lstm_elmo import Packing, bidirectional_lstm, requires_grad
 from .softmax_elmo import full_softmax_loss, sampled_softmax_loss
 
-# Words that are convolved together: bounds the memory, not the result.
+# Words that are convolved at once: limits memory use and does not change the result.
 CONVOLUTION_WORDS = 64
 
-BILM_WEIGHT = re.compile(r"^(elmo\.)?(token_encoder|bilm)\.")  # no head brings these
+BILM_WEIGHT = re.compile(r"^(elmo\.)?(token_encoder|bilm)\.")  # names of the biLM's weights, as opposed to a head's
 
 BiLMState = tuple[torch.Tensor, torch.Tensor]  # h (L, 2, B, P), c (L, 2, B, H); direction 0 is forward
 
 
-@torch.compiler.disable  # shapes that depend on the words
+@torch.compiler.disable  # data-dependent shapes
 def distinct_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the index of one row of each kind (U,) and the kind of each row (N,): `rows[first][kind] == rows`."""
+    """Return the index (U,) of one of each distinct row, and the inverse (N,): `rows[index][inverse] == rows`."""
     # `torch.unique(dim=0)` sorts whole rows; sorting a polynomial hash of them is many times faster. Multiplication
-    # wraps at 64 bits. A collision is noticed by comparing, and then the slow way is taken.
+    # wraps at 64 bits. If two distinct rows have the same hash, the comparison fails and whole rows are sorted.
     powers = torch.full((rows.shape[1],), 6364136223846793005, device=rows.device).cumprod(0)
-    _, kind = torch.unique((rows * powers).sum(1), return_inverse=True)
+    _, inverse = torch.unique((rows * powers).sum(1), return_inverse=True)
 
-    def one_of_each(kind):
-        number = int(kind.max()) + 1 if len(kind) else 0
+    def one_of_each(inverse):
+        number = int(inverse.max()) + 1 if len(inverse) else 0
         return torch.zeros(number, dtype=torch.long, device=rows.device).scatter_(
-            0, kind, torch.arange(len(kind), device=rows.device)
+            0, inverse, torch.arange(len(inverse), device=rows.device)
         )
 
-    first = one_of_each(kind)
-    if not torch.equal(rows[first][kind], rows):
-        _, kind = torch.unique(rows, dim=0, return_inverse=True)
-        first = one_of_each(kind)
-    return first, kind
+    index = one_of_each(inverse)
+    if not torch.equal(rows[index][inverse], rows):
+        _, inverse = torch.unique(rows, dim=0, return_inverse=True)
+        index = one_of_each(inverse)
+    return index, inverse
 
 
 def compute_dtype(weight: torch.Tensor) -> torch.dtype:
@@ -80,12 +80,12 @@ class ElmoHighway(nn.Module):
 class MaxPooledConvolution(torch.autograd.Function):
     """max_t sum_kd K_kd e_(t+k)d: the largest response of each filter to each word, and its gradient.
 
-    Only the position of the maximum has a gradient, so nothing but this position is saved for the backward pass.
+    Only the position of the maximum has a gradient, so the backward pass needs this position, but not the responses.
     """
 
     @staticmethod
     def forward(ctx, embedded, kernels, num_positions, save):
-        """embedded (u, t + width - 1, D), kernels (F, D, width), num_positions (F,) or None for all t -> (u, F)"""
+        """embedded words (u, t + width - 1, D), kernels (F, D, width), num_positions (F,), None for all t -> (u, F)"""
         windows = embedded.unfold(1, kernels.shape[2], 1).flatten(2)  # (u, t, D * width)
         responses = (windows.flatten(0, 1) @ kernels.flatten(1).t()).view(*windows.shape[:2], len(kernels))
         length = windows.shape[1]
@@ -140,13 +140,13 @@ class ElmoCharacterEncoder(nn.Module):
             x = highway(x)
         return x
 
-    @torch.compiler.disable  # a gradient of our own
+    @torch.compiler.disable  # custom autograd function
     def convolve(self, char_ids: torch.Tensor) -> torch.Tensor:
         """Return the largest response of each filter to each word: (U, W) -> (U, F)"""
         widths, length = [each.kernel_size[0] for each in self.convolutions], char_ids.shape[1]
         widest = max(widths)
-        # Zeros make all filters as wide as the widest: one product with more terms, a sixth at the released sizes, is
-        # faster than one for each width. At the end of a long word wide filters have fewer positions than narrow ones.
+        # Padded with zeros, all filters are as wide as the widest: one product, with a sixth more terms at the released
+        # sizes, is faster than one per width. In a long word, wide filters have fewer positions than narrow ones.
         weights = [F.pad(each.weight, (0, widest - width)) for each, width in zip(self.convolutions, widths)]
         kernels, bias = torch.cat(weights), torch.cat([each.bias for each in self.convolutions])
         dtype = compute_dtype(kernels)
@@ -155,7 +155,7 @@ class ElmoCharacterEncoder(nn.Module):
         char_ids = F.pad(char_ids, (0, widest))
         maxima, num_positions = [], None
         with torch.autocast(char_ids.device.type, enabled=False):
-            for words, end in groups:  # the longest last
+            for words, end in groups:  # the longest words last
                 embedded = self.embedding(char_ids[words, : end + widest]).to(dtype)  # (u, t + width - 1, D)
                 if num_positions is None and end + widest > length:
                     filters = zip(self.convolutions, widths)
@@ -166,12 +166,12 @@ class ElmoCharacterEncoder(nn.Module):
                 maxima.append(MaxPooledConvolution.apply(embedded, kernels, num_positions, save))
             return torch.cat(maxima)[by_length.argsort()] + bias
 
-    @torch.compiler.disable  # shapes that depend on the words
+    @torch.compiler.disable  # data-dependent shapes
     def group_by_length(self, char_ids: torch.Tensor) -> tuple[torch.Tensor, list[tuple[torch.Tensor, int]]]:
-        """Sort words from the shortest to the longest (U,), and return groups of them with the longest's last position.
+        """Return the words' order by length (U,), and groups of words in this order, each with its greatest length.
 
-        Windows that lie wholly in the padding at the end of a word all give the same number, so that one of them is
-        enough for the maximum: a short word is convolved up to its end and one such window.
+        All windows that lie wholly in the padding at the end of a word have the same response, so one of them is enough
+        for the maximum: a short word is convolved up to its end, plus one such window.
         """
         width = char_ids.shape[1]
         ends = (char_ids != char_ids[:, -1:]) * torch.arange(1, width + 1, device=char_ids.device)
@@ -200,18 +200,18 @@ class ElmoTokenEncoder(nn.Module):
     def forward(self, word_ids: torch.Tensor | None, char_ids: torch.Tensor | None) -> torch.Tensor:
         """word_ids (N,), char_ids (N, W), None for an input that the model does not use -> (N, P)"""
         ids = [ids if ids.dim() == 2 else ids[:, None] for ids in (word_ids, char_ids) if ids is not None]
-        # Each distinct word is encoded once and its vector copied to wherever the word occurs; in the backward pass the
-        # gradients of the copies are summed.
-        first, kind = distinct_rows(torch.cat(ids, 1))
+        # Each distinct word is encoded once and its vector copied to all its occurrences; the backward pass sums the
+        # gradients of the copies.
+        index, inverse = distinct_rows(torch.cat(ids, 1))
         parts = []
         if self.word_embedding is not None and word_ids is not None:
-            parts.append(self.word_embedding(word_ids[first]))
+            parts.append(self.word_embedding(word_ids[index]))
         if self.characters is not None and char_ids is not None:
-            parts.append(self.characters(char_ids[first]))
+            parts.append(self.characters(char_ids[index]))
         x = torch.cat(parts, 1)  # (U, E): the word embedding first, as in ELMoForManyLangs
         if self.projection is not None:
             x = self.projection(x)
-        return F.embedding(kind, x)  # x[kind] sums its gradients in an order that changes from run to run
+        return F.embedding(inverse, x)  # x[inverse] would sum gradients in an order that changes from run to run
 
 
 class ElmoLSTM(nn.Module):
@@ -227,18 +227,18 @@ class ElmoLSTM(nn.Module):
         self.forget_bias = config.forget_bias
 
     def cast_inputs(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> list[torch.Tensor | None]:
-        """Return x, W, R, b, V, h, c in the dtype that is computed in."""
+        """Return x, W, R, b, V, h, c in the compute dtype, the forget bias added to b."""
         weights = [self.input_weight, self.recurrent_weight, self.bias, self.projection_weight]
         dtype = compute_dtype(self.bias)
         x, *weights, h, c = [None if tensor is None else tensor.to(dtype) for tensor in (x, *weights, h, c)]
         cells = c.shape[1]
-        # TensorFlow adds the forget bias at run time, so that the weights do not contain it.
+        # TensorFlow adds the forget bias at run time, so the weights do not contain it.
         weights[2] = weights[2] + self.forget_bias * (torch.arange(4 * cells, device=x.device) // cells == 1).to(dtype)
         return [x, *weights, h, c]
 
 
 class ElmoLayer(GradientCheckpointingLayer):
-    """Both directions of one layer. They never see each other."""
+    """Both directions of one layer, independent of each other."""
 
     def __init__(self, config: ElmoConfig, index: int):
         super().__init__()
@@ -251,7 +251,7 @@ class ElmoLayer(GradientCheckpointingLayer):
     def forward(self, forward_x, backward_x, h, c, batch_sizes: list[int]):
         """forward_x, backward_x (N, P), each in its reading order; h (2, B, P), c (2, B, H) -> the same four"""
         lstms = self.forward_lstm, self.backward_lstm
-        # Dropout belongs to the biLM's own training: a frozen biLM gives the same vectors in training.
+        # Dropout is for training the biLM itself: a frozen biLM gives the same vectors in training mode.
         x = [
             F.dropout(each, self.dropout, self.training and lstm.bias.requires_grad)
             for lstm, each in zip(lstms, (forward_x, backward_x))
@@ -261,7 +261,7 @@ class ElmoLayer(GradientCheckpointingLayer):
             inputs, batch_sizes=batch_sizes, cell_clip=self.cell_clip, output_clip=self.output_clip
         )
         outputs, last_h, last_c = map(list, zip(*results))
-        if self.residual:  # on top of the output, not of what recurs
+        if self.residual:  # added to the output, not to the recurrent h
             outputs = [output + each for output, each in zip(outputs, x)]
         return *outputs, torch.stack(last_h), torch.stack(last_c)
 
@@ -331,12 +331,12 @@ class ElmoMix(nn.Module):
 
     @staticmethod
     def normalize(layer: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        # One mean and variance for the whole batch, AllenNLP's epsilon, no scale and no shift. Sums over a batch
-        # overflow half precision.
+        # One mean and variance for the whole batch, AllenNLP's epsilon, no scale and no shift. Sums over a batch would
+        # overflow in half precision.
         wide = layer.to(torch.promote_types(layer.dtype, torch.float32))
         number = (mask.sum() * layer.shape[-1]).clamp(min=1)
-        centred = (wide - wide.sum() / number) * mask
-        return (centred / torch.sqrt(centred.square().sum() / number + 1e-13)).to(layer.dtype)
+        centered = (wide - wide.sum() / number) * mask
+        return (centered / torch.sqrt(centered.square().sum() / number + 1e-13)).to(layer.dtype)
 
 
 class ElmoPreTrainedModel(PreTrainedModel):
@@ -344,10 +344,10 @@ class ElmoPreTrainedModel(PreTrainedModel):
     base_model_prefix = "elmo"
     supports_gradient_checkpointing = True
     _no_split_modules = ["ElmoTokenEncoder", "ElmoLayer"]
-    _keys_to_ignore_on_load_unexpected = [r"^lm_head\."]  # of a language model, where only its biLM is asked for
+    _keys_to_ignore_on_load_unexpected = [r"^lm_head\."]  # when only the biLM of a language model is loaded
 
-    # Called as (model, folder, name) to write README.md into a folder that has none. The package sets it; code that
-    # came with a checkpoint has no templates.
+    # Writes README.md into a folder without one, called as (model, folder, name). Set by the package; the copy of this
+    # file in a checkpoint has no templates.
     model_card_writer: ClassVar[Callable | None] = None
 
     @classmethod
@@ -375,7 +375,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         wrong = []
         if not ignore_mismatched_sizes:
             wrong += [f"{name} has shape {tuple(a)}, not {tuple(b)}" for name, a, b in info["mismatched_keys"]]
-            # A checkpoint without any biLM weight contradicts nothing: that is a new model, and transformers says so.
+            # A checkpoint without any biLM weight makes a new model, and transformers warns about it.
             if any(BILM_WEIGHT.match(name) for name, _ in model.named_parameters() if name not in info["missing_keys"]):
                 wrong += [f"{name} is missing" for name in info["missing_keys"] if BILM_WEIGHT.match(name)]
                 wrong += [f"{name} is unexpected" for name in info["unexpected_keys"] if BILM_WEIGHT.match(name)]
@@ -384,14 +384,14 @@ class ElmoPreTrainedModel(PreTrainedModel):
             raise RuntimeError(f"The weights of {pretrained_model_name_or_path} contradict its configuration: {shown}.")
         model._freeze()
         for parameter in model.parameters():
-            # Weights can start at any address of the mapped file. How a product rounds depends on the alignment of its
-            # operands, so only aligned weights compute, to the last bit, what the saved model did.
+            # Weights can start at any address of the memory-mapped file, and the rounding of a product depends on the
+            # alignment of its operands: only aligned weights reproduce the saved model to the last bit.
             if parameter.data_ptr() % 64:
                 parameter.data = parameter.data.clone()
         return (model, info) if output_loading_info else model
 
     def save_pretrained(self, save_directory, is_main_process: bool = True, *args, **kwargs):
-        """Save the model as transformers does, with a model card where the folder has none."""
+        """Save the model as transformers does, with a model card if the folder lacks one."""
         super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
         if self.model_card_writer is not None and is_main_process:
             self.model_card_writer(save_directory)
@@ -403,12 +403,12 @@ class ElmoPreTrainedModel(PreTrainedModel):
         return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
 
     def _freeze(self):
-        """Freeze what is not to be trained: the biLM, unless the configuration says otherwise."""
+        """Freeze the biLM below a head, unless the configuration says otherwise."""
         if self.base_model is not self:
             self.freeze_bilm(self.config.freeze_bilm)
 
     def freeze_bilm(self, frozen: bool = True):
-        """Freeze the biLM and the word vectors below it, or train them too."""
+        """Freeze the biLM and its token encoder or, with `frozen=False`, unfreeze them."""
         self.base_model.token_encoder.requires_grad_(not frozen)
         self.base_model.bilm.requires_grad_(not frozen)
 
@@ -422,7 +422,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module):
-        """Set bilm-tf's initial values. Every parameter gets one, as a parameter that a checkpoint lacks is garbage."""
+        """Initialize as bilm-tf does. No parameter is left out: what a checkpoint lacks is uninitialized memory."""
         if isinstance(module, nn.Embedding):
             init.uniform_(module.weight, -1.0, 1.0)
             if module.padding_idx is not None:
@@ -453,7 +453,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
 @dataclass
 class ElmoModelOutput(ModelOutput):
-    """
+    """Outputs of `ElmoModel`.
+
     Args:
         last_hidden_state (`torch.FloatTensor` of shape `(B, T, 2P)`): the ELMo vectors, aligned with the input, its
             boundaries included; exactly zero at padding.
@@ -469,7 +470,7 @@ class ElmoModelOutput(ModelOutput):
 
 
 class ElmoModel(ElmoPreTrainedModel):
-    """ELMo: words in, vectors that depend on their sentence out.
+    """ELMo: contextual word vectors.
 
     ```python
     >>> inputs = tokenizer(["Don 't stop !"], return_tensors="pt")
@@ -490,7 +491,7 @@ class ElmoModel(ElmoPreTrainedModel):
         encoder = self.token_encoder
         if encoder.word_embedding is not None:
             return encoder.word_embedding
-        return encoder.characters.embedding  # type: ignore[union-attr]  # one of the two is always there
+        return encoder.characters.embedding  # type: ignore[union-attr]  # one of the two always exists
 
     def set_input_embeddings(self, value: nn.Embedding):
         if self.token_encoder.word_embedding is not None:
@@ -542,7 +543,9 @@ class ElmoModel(ElmoPreTrainedModel):
         hidden_states = None
         if isinstance(output_hidden_states, (list, tuple)):
             if not set(output_hidden_states) <= set(range(len(layers))):
-                raise ValueError(f"Layers are numbered from 0 to {len(layers) - 1}, got {output_hidden_states}.")
+                raise ValueError(
+                    f"output_hidden_states must list layers from 0 to {len(layers) - 1}, got {output_hidden_states}."
+                )
             hidden_states = tuple(h if i in output_hidden_states else None for i, h in enumerate(layers))
         elif output_hidden_states:
             hidden_states = tuple(layers)
@@ -580,7 +583,7 @@ def check_inputs(
     attention_mask: torch.Tensor | None,
     inputs_embeds: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Raise an error that says what is wrong with the inputs of a model, or return the mask (B, T), true at words."""
+    """Check the inputs of a model and return the mask (B, T), true at words."""
     ids = {"input_ids": input_ids, "char_ids": char_ids}
     for name, tensor in {**ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}.items():
         if tensor is not None and not isinstance(tensor, torch.Tensor):
@@ -611,7 +614,7 @@ def check_inputs(
 
 
 def check_ids(config: ElmoConfig, tensors: dict[str, torch.Tensor | None]) -> torch.Tensor:
-    """Raise if the ids that a model reads, by name, are not what it needs, or return where words are (B, T)."""
+    """Check the ids that a model reads, by name, and return the mask (B, T) of ids that are not padding."""
     width = config.max_characters_per_token
     shapes = {"input_ids": "(sentences, words)", "char_ids": f"(sentences, words, {width})"}
     ids = {}
@@ -657,15 +660,17 @@ def check_state(config: ElmoConfig, state: BiLMState, batch_size: int):
 
 @dataclass
 class ElmoForPreTrainingOutput(ModelOutput):
-    """
+    """Outputs of `ElmoForPreTraining`.
+
     Args:
         loss (`torch.FloatTensor`, *optional*): mean of both directions' losses.
         forward_loss, backward_loss (`torch.FloatTensor`, *optional*): -log p of the next word, mean over the words.
-        perplexity, forward_perplexity, backward_perplexity (`torch.FloatTensor`, *optional*): exp of these, where the
-            loss is that of the full softmax; a sampled loss has no perplexity.
+        perplexity, forward_perplexity, backward_perplexity (`torch.FloatTensor`, *optional*): exp of these losses for
+            the full softmax, None for the sampled one.
         forward_logits (`torch.FloatTensor` of shape `(B, T, vocab_size)`, *optional*): logits of the word after each
-            word, by its id; the lowest finite number for padding. Not returned with labels or targets.
-        backward_logits (`torch.FloatTensor` of shape `(B, T, vocab_size)`, *optional*): logits of the word before.
+            word, by id; for id 0, padding, the lowest finite number. Not returned with labels or targets.
+        backward_logits (`torch.FloatTensor` of shape `(B, T, vocab_size)`, *optional*): logits of the word before each
+            word.
         hidden_states, state: as in `ElmoModelOutput`; windows have no hidden states.
     """
 
@@ -682,7 +687,7 @@ class ElmoForPreTrainingOutput(ModelOutput):
 
 
 class ElmoForPreTraining(ElmoPreTrainedModel):
-    """The two language models: the next word in each direction, by one softmax that both share.
+    """The two language models: each direction predicts its next word, by one softmax that both share.
 
     Word ids are sorted by frequency, the most frequent word first: training draws its negative samples by rank.
     """
@@ -707,7 +712,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         if rows == old.out_features:
             self.lm_head = old
             return table
-        # transformers gives it a row for padding too.
+        # transformers has given it a row for padding too.
         self.lm_head = nn.Linear(old.in_features, rows, device=old.weight.device, dtype=old.weight.dtype)
         self._init_weights(self.lm_head)
         self.lm_head._is_hf_initialized = True  # else `post_init` would overwrite the old rows
@@ -730,12 +735,12 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         output_hidden_states: bool | None = None,
     ) -> ElmoForPreTrainingOutput:
         r"""
-        Reads sentences in both directions or, with `targets`, windows of running text (see `forward_windows`).
+        Read sentences in both directions or, with `targets`, windows of running text (see `forward_windows`).
 
         Args: those of `ElmoModel`, and
-            labels (`(B, T)`): the word ids of the sentences, usually `input_ids`: each direction is to predict the
-                word that it reads next. -100 at words that are not to be predicted.
-            targets (`(2, B, T)`): the next word of each position of a window in each direction.
+            labels (`(B, T)`): the word ids of the sentences, usually `input_ids`: each direction predicts the word
+                that it reads next. -100 at words that should not be predicted.
+            targets (`(2, B, T)`): the next word at each position of a window, in each direction.
         """
         if targets is not None:
             return self.forward_windows(input_ids, char_ids, targets=targets, state=state)
@@ -773,7 +778,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             input_ids (`(2, B, T)`), char_ids (`(2, B, T, W)`): the words, those of the backward direction in its
                 reading order.
             targets (`(2, B, T)`): the next word in each direction, -100 for none.
-            state: the state that the last window returned, to go on where it ended. No gradient flows through it.
+            state: the state returned for the previous window, to continue where it ended. No gradient flows through it.
         """
         if targets.dim() != 3 or len(targets) != 2:
             raise ValueError(f"targets must have shape (2, rows, words), got {tuple(targets.shape)}.")
@@ -781,9 +786,12 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         input_ids, char_ids = [None if ids is None else ids.flatten(0, 1) for ids in (input_ids, char_ids)]
         mask = check_inputs(self.config, input_ids, char_ids, attention_mask=None)
         if mask.shape != (2 * batch_size, window):
-            raise ValueError(f"The words of windows must have the shape of their targets, {tuple(targets.shape)}.")
+            raise ValueError(
+                f"The words of windows must have the shape of their targets, {tuple(targets.shape)}, "
+                f"got {len(mask)} rows of {mask.shape[1]} words, both directions together."
+            )
         positions = torch.arange(mask.numel(), device=mask.device).view(targets.shape)
-        positions = positions.transpose(1, 2).flatten()  # step by step
+        positions = positions.transpose(1, 2).flatten()  # (2 * T * B,), step by step
         x = self.elmo.encode_words(input_ids, char_ids, positions)  # (2 * T * B, P)
         if state is None:
             state = self.elmo.bilm.initial_state(x, batch_size)
@@ -819,13 +827,13 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         return [total / max(len(indices), 1) for total, indices in zip(sums, known)]
 
     def word_losses(self, hidden: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return -log p of words among all, their sum and each (N,): hidden (N, P), rows (N,) of `lm_head`"""
+        """Return the full-softmax losses of words, their sum and each (N,): hidden (N, P), rows (N,) of `lm_head`"""
         weight, bias = self.lm_head.weight, self.lm_head.bias
         return full_softmax_loss(hidden, weight=weight, bias=bias, targets=rows, dtype=compute_dtype(weight))
 
     @property
     def num_samples(self) -> int | None:
-        """The number of words that the right one competes with, None for all of them."""
+        """The number of negative samples, None for the full softmax."""
         number = self.config.num_negative_samples
         return number if self.training and number is not None and number < self.lm_head.out_features else None
 
@@ -837,7 +845,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
 
 
 def next_word_targets(labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return the word after and the word before each, (2, B, T) of labels (B, T); -100 at padding and at the ends."""
+    """Return the labels after and before each word: labels, mask (B, T) -> (2, B, T), -100 at padding and the ends"""
     rows, columns = mask.nonzero(as_tuple=True)  # (N,), sentence by sentence
     targets = labels.new_full((2, *labels.shape), -100)
     same = rows[1:] == rows[:-1]
@@ -877,7 +885,7 @@ class ElmoForTokenClassification(ElmoPreTrainedModel):
         Args: those of `ElmoModel`, and
             labels (`(B, T)`): the label of each word, -100 where there is none: special tokens, padding.
             loss_kwargs: passed on by Trainer, above all `num_items_in_batch`: the loss is then the sum over the
-                labelled words divided by it, so that accumulated gradients equal those of one large batch.
+                labelled words divided by it, so accumulated gradients equal those of one large batch.
         """
         outputs = self.elmo(
             input_ids=input_ids,

@@ -1,6 +1,6 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""The losses of ELMo's language models: -log p of the right word among all words, or among samples of them.
+"""The losses of ELMo's language models: -log p of the target words, by the full or a sampled softmax.
 
 Rows of the softmax are sorted by frequency, the most frequent word first, as in bilm-tf: samples are drawn by rank.
 
@@ -39,18 +39,18 @@ def log_uniform_sample(num_samples: int, vocab_size: int, device: torch.device) 
     return words[by_draw[:num_samples]], int(first[num_samples - 1]) + 1
 
 
-@torch.compiler.disable  # a gradient of our own
+@torch.compiler.disable  # custom autograd function
 def full_softmax_loss(
     hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return -log p of each target among all words: their sum, and each of them (N,) without a gradient.
+    """Return -log p of the targets by the full softmax: their sum, and each of them (N,) without a gradient.
 
     hidden (N, P), weight (V, P), bias (V,), targets (N,); products are computed in `dtype`, sums in that of the bias.
     """
     return softmax_loss(hidden, weight, bias, targets=targets, dtype=dtype)
 
 
-@torch.compiler.disable  # a gradient of our own
+@torch.compiler.disable  # custom autograd function
 def sampled_softmax_loss(
     hidden: list[torch.Tensor],
     weight: torch.Tensor,
@@ -59,14 +59,14 @@ def sampled_softmax_loss(
     num_samples: int,
     dtype: torch.dtype,
 ) -> list[torch.Tensor]:
-    """Return the sum of -log p of the targets among samples, for each direction.
+    """Return the sum of -log p of the targets by a sampled softmax, for each direction.
 
-    The right word competes with words drawn by frequency, each logit corrected by how often its word is expected among
-    them (Jean et al. 2015, as TensorFlow's sampled_softmax_loss). hidden (N, P) and targets (N,) of each direction,
-    weight (V, P), bias (V,).
+    A target competes with negative samples drawn by frequency; from each logit the log of the expected count of its
+    word is subtracted (Jean et al. 2015, as TensorFlow's sampled_softmax_loss). hidden (N, P) and targets (N,) of each
+    direction, weight (V, P), bias (V,).
     """
     drawn = [log_uniform_sample(num_samples, len(bias), weight.device) for _ in hidden]
-    # All rows that either direction needs, gathered at once, since their gradient is as large as the softmax.
+    # All rows that either direction needs are gathered at once: each gather has a gradient as large as the softmax.
     needed = torch.cat([*targets, *(samples for samples, _ in drawn)])
     sizes = [*map(len, targets), *(len(samples) for samples, _ in drawn)]
     weights, biases = F.embedding(needed, weight).split(sizes), bias.index_select(0, needed).split(sizes)
@@ -99,10 +99,10 @@ def softmax_loss(hidden, weight, bias, *, targets, true_logits=None, samples=Non
 
 
 class SoftmaxLoss(torch.autograd.Function):
-    """-log p of the right words, summed.
+    """-log p of the targets, summed.
 
-    Each chunk of logits is turned into its gradient in place, so that neither the logits nor the probabilities of all
-    words are ever kept for the backward pass.
+    Each chunk of logits is turned into its gradient in place, so neither the logits nor the probabilities of all words
+    are ever saved for the backward pass.
     """
 
     @staticmethod
@@ -117,7 +117,7 @@ class SoftmaxLoss(torch.autograd.Function):
         d_bias = torch.zeros_like(bias)
         size = min(max(LOGITS_BYTES // (len(weight) * bias.element_size()), LOGITS_ROWS), max(len(hidden), 1))
         products = hidden.new_empty(size, len(weight))
-        if samples is not None:  # accidental hits: the right word may be among the samples
+        if samples is not None:  # accidental hits: a target may be among the samples
             ordered, order = samples.sort()  # (S,)
             column = torch.searchsorted(ordered, targets).clamp_(max=len(samples) - 1)[:, None]  # (N, 1)
             column, is_hit = order[column], ordered[column] == targets[:, None]

@@ -2,9 +2,8 @@
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """Tokenizer of ELMo: words, with their ids and their characters.
 
-Raw text is split like English text by the Moses tokenizer, as ELMo's training data was; pretokenized words are never
-split. A word's characters are its UTF-8 bytes, as in bilm-tf, or ids from a character vocabulary, as in
-ELMoForManyLangs.
+Raw text is split as the Moses tokenizer splits English, like ELMo's training data; pretokenized words are never split.
+A word's characters are its UTF-8 bytes, as in bilm-tf, or ids from a character vocabulary, as in ELMoForManyLangs.
 """
 
 import json
@@ -475,7 +474,7 @@ def build_backend(vocab: list[str] | dict[str, int] | None, special_tokens: list
             + (f"missing: {', '.join(missing)}." if missing else f"{pad_token} has id {vocab[pad_token]}.")
         )
     # Looks up whole words like models.WordLevel, since no word in the vocabulary starts with the prefix of a subword.
-    # The token-classification pipeline, however, needs such a prefix to recognise tokens as words: without one, it
+    # The token-classification pipeline, however, needs such a prefix to recognize tokens as words: without one, it
     # would merge tokens that touch each other, such as a word and the comma after it.
     prefix = " "
     while any(word.startswith(prefix) for word in vocab):

@@ -46,8 +46,8 @@ def open_checkpoint(name, auto_class, **options):
 def make_environment(folder: Path) -> Path:
     """Create a virtual environment that sees all packages of this one except ours, and return its interpreter.
 
-    A .pth file adds this environment's site-packages. The .pth files in there, such as that of an editable install,
-    are not processed.
+    A .pth file adds this environment's site-packages, whose own .pth files, such as that of an editable install, are
+    not processed.
     """
     venv.create(folder, symlinks=True)
     site = next(folder.glob("lib/python*/site-packages"), folder / "Lib" / "site-packages")
@@ -65,7 +65,7 @@ def make_environment(folder: Path) -> Path:
 
 
 def environment(home: Path | None = None, hub: LoopbackHub | None = None, with_package: bool = False) -> dict[str, str]:
-    """Return the environment variables of a process that sees the loopback Hub or none, and this package or none."""
+    """Return the environment variables of a process, offline or with the loopback Hub, with or without this package."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING", "TRANSFORMERS_", "PYTHON"))}
     env = hub.client_env(home) if hub else env | {"HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
     env = {name: value for name, value in env.items() if name != "PYTHONPATH"} | {"OMP_NUM_THREADS": "1"}

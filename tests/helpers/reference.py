@@ -1,7 +1,7 @@
-"""A naive ELMo in numpy, the reference of test_modeling.py: one word, one step and one layer at a time, no padding.
+"""A naive ELMo in numpy, the reference for tests: one word, one step and one layer at a time, without padding.
 
 Follows the paper (Peters et al. 2018, https://arxiv.org/abs/1802.05365) and bilm-tf. All functions also accept complex
-numbers, whose real parts they compare, so that f(w + 1j * h * d).imag / h is the derivative of f along d, exact up to
+numbers, whose real parts they compare, so f(w + 1j * h * d).imag / h is the derivative of f along d, exact up to
 rounding (the complex step).
 
 Shapes: B sentences; T words in a sentence; W characters of size D in a word; F filters; H cells; P outputs; L layers.
@@ -78,8 +78,8 @@ def lstm(config, weights, x, h, c):
     return np.array(outputs).reshape(len(x), len(h)), h, c
 
 
-def normalise(sentences):
-    """Normalise sentences (T, 2P) by one mean and variance over all their words."""
+def normalize(sentences):
+    """Normalize sentences (T, 2P) by one mean and variance over all their words."""
     numbers = np.concatenate([sentence.ravel() for sentence in sentences])
     mean = numbers.sum() / max(numbers.size, 1)
     variance = ((numbers - mean) ** 2).sum() / max(numbers.size, 1)
@@ -91,7 +91,7 @@ def mix(config, weights, layers):
     if config.mix == "top":
         return [weights["gamma"] * sentence[-1] for sentence in layers]
     if config.mix_layer_norm:
-        by_layer = [normalise([sentence[j] for sentence in layers]) for j in range(config.num_hidden_layers + 1)]
+        by_layer = [normalize([sentence[j] for sentence in layers]) for j in range(config.num_hidden_layers + 1)]
         layers = [np.stack(sentence) for sentence in zip(*by_layer)]
     if config.mix == "fixed":
         return [np.einsum("j,jtp->tp", np.array(config.mix_weights), sentence) for sentence in layers]
