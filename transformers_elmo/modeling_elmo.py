@@ -282,7 +282,7 @@ class ElmoBiLM(nn.Module):
             state = self.initial_state(x, len(packing.sentences))
         state = tuple(part[:, :, packing.sentences] for part in state)
         forward, backward = [x[order] for order in packing.orders]
-        outputs, (h, c) = self.run_layers(forward, backward, packing.batch_sizes, state)
+        outputs, (h, c) = self.run_layers(forward, backward, batch_sizes=packing.batch_sizes, state=state)
         layers = [torch.cat([x, x], 1)]
         layers += [torch.cat([y[order] for y, order in zip(pair, packing.inverse_orders)], 1) for pair in outputs]
         ranks = packing.sentences.argsort()
@@ -381,7 +381,10 @@ class ElmoPreTrainedModel(PreTrainedModel):
                 wrong += [f"{name} is unexpected" for name in info["unexpected_keys"] if BILM_WEIGHT.match(name)]
         if wrong:
             shown = "; ".join(sorted(wrong)[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
-            raise RuntimeError(f"The weights of {pretrained_model_name_or_path} contradict its configuration: {shown}.")
+            raise RuntimeError(
+                f"The weights of {pretrained_model_name_or_path} contradict its configuration: {shown}. "
+                "Use the config.json that was saved with them."
+            )
         model._freeze()
         for parameter in model.parameters():
             # Weights can start at any address of the memory-mapped file, and the rounding of a product depends on the
@@ -528,7 +531,13 @@ class ElmoModel(ElmoPreTrainedModel):
             output_state: return the state after the last word. The model itself remembers nothing.
             output_hidden_states: return all layers, or only those whose indices are listed.
         """
-        mask = check_inputs(self.config, input_ids, char_ids, attention_mask, inputs_embeds)
+        mask = check_inputs(
+            self.config,
+            input_ids=input_ids,
+            char_ids=char_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+        )
         packing = Packing.from_mask(mask)
         if inputs_embeds is None:
             x = self.encode_words(input_ids, char_ids, packing.positions)  # (N, P)
@@ -580,7 +589,7 @@ def check_inputs(
     config: ElmoConfig,
     input_ids: torch.Tensor | None,
     char_ids: torch.Tensor | None,
-    attention_mask: torch.Tensor | None,
+    attention_mask: torch.Tensor | None = None,
     inputs_embeds: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Check the inputs of a model and return the mask (B, T), true at words."""
@@ -760,7 +769,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             logits = [self.lm_head(half) for half in top]  # (B, T, V - 1)
             logits = [F.pad(each, (1, 0), value=torch.finfo(each.dtype).min) for each in logits]
             return ElmoForPreTrainingOutput(forward_logits=logits[0], backward_logits=logits[1], **rest)
-        mask = check_inputs(self.config, input_ids, char_ids, attention_mask)
+        mask = check_inputs(self.config, input_ids=input_ids, char_ids=char_ids, attention_mask=attention_mask)
         targets = next_word_targets(labels, mask)  # (2, B, T)
         losses = self.mean_losses([half.flatten(0, 1) for half in top], targets.flatten(1))
         return self.loss_output(losses, **rest)
@@ -784,7 +793,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             raise ValueError(f"targets must have shape (2, rows, words), got {tuple(targets.shape)}.")
         _, batch_size, window = targets.shape
         input_ids, char_ids = [None if ids is None else ids.flatten(0, 1) for ids in (input_ids, char_ids)]
-        mask = check_inputs(self.config, input_ids, char_ids, attention_mask=None)
+        mask = check_inputs(self.config, input_ids=input_ids, char_ids=char_ids)
         if mask.shape != (2 * batch_size, window):
             raise ValueError(
                 f"The words of windows must have the shape of their targets, {tuple(targets.shape)}, "
@@ -798,7 +807,9 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         else:
             check_state(self.config, state, batch_size)
         forward, backward = x.chunk(2)
-        outputs, last_state = self.elmo.bilm.run_layers(forward, backward, [batch_size] * window, state)
+        outputs, last_state = self.elmo.bilm.run_layers(
+            forward, backward, batch_sizes=[batch_size] * window, state=state
+        )
         losses = self.mean_losses(outputs[-1], targets.transpose(1, 2).flatten(1))
         return self.loss_output(losses, state=tuple(part.detach() for part in last_state))
 
