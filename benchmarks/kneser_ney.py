@@ -41,7 +41,7 @@ class KneserNey:
     def __init__(self, tokens, offsets, vocab_size: int, order: int = 5, *, bos: int, eos: int):
         self.vocab_size, self.bos, self.eos = vocab_size, bos, eos
         text = self._text(tokens, offsets)
-        ids = text  # (T,) of the n-gram that ends here, -1 if the sentence is shorter up to here
+        ids = text  # (T,) of the n-gram that ends here, -1 if it would start before the sentence
         self.keys = [np.arange(vocab_size)]  # (M,) for each order, ascending
         suffixes = [np.zeros(vocab_size, dtype=np.int32)]  # (M,) ids of the n-grams without their first word
         counts = [np.bincount(text, minlength=vocab_size)]  # (M,)

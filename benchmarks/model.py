@@ -1,11 +1,11 @@
-"""Measure how fast the model embeds words, and compare that with the limit of the machine and with AllenNLP.
+"""Measure how fast the model embeds words, compared with the limit of the machine and with AllenNLP.
 
     python benchmarks/model.py [--sizes small,original] [--sentences 256]
     ELMO_PEERS=…/python python benchmarks/model.py      # with AllenNLP, on the same words and weights
 
-Only the model is timed; the text is tokenized before. The limit is the speed of the LSTMs' matrix products alone: the
-same sizes on the same machine, one after the other, as plain `torch.mm` with weights in (in, out) order. Running both
-directions in parallel can exceed it. Weights are random; speed does not depend on them. Linux only.
+Only the model is timed; the text is tokenized beforehand. The limit is the speed of the LSTMs' matrix products alone:
+the same sizes on the same machine, one after the other, as plain `torch.mm` with weights in (in, out) order. Running
+both directions in parallel can exceed it. Weights are random; speed does not depend on them. Linux only.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from transformers_elmo.lstm_elmo import Packing
 
 
 def time_products(config: ElmoConfig, batches: list[dict]) -> float:
-    """Return the seconds of the LSTMs' matrix products for these batches."""
+    """Return the seconds that the LSTMs' matrix products take for these batches."""
     size, cells = config.output_dim, config.lstm_dim
     weight, projection = torch.randn(size, 4 * cells), torch.randn(cells, size)
     seconds = 0.0
@@ -46,7 +46,7 @@ def time_products(config: ElmoConfig, batches: list[dict]) -> float:
 
 
 def time_model(model: ElmoModel, batches: list[dict], rounds: int) -> float:
-    """Return the seconds of the model for these batches, the fastest round of each."""
+    """Return the seconds that the model takes for these batches, the fastest round of each."""
     watch = Watch(batches, rounds)
     with torch.inference_mode():
         for batch in watch:

@@ -1,9 +1,9 @@
-"""Measurements of the original implementations, for pretraining.py and model.py, which run this file with their Python.
+"""Time the original implementations. pretraining.py and model.py run this file with the interpreters of the peers.
 
     python benchmarks/peers.py bilm_tf|allennlp|allennlp_vectors FOLDER ROUNDS
 
-FOLDER holds the inputs that pretraining.py and model.py have written. ELMO_PEERS and ELMO_PEERS_TF are the paths of the
-interpreters, as for tests/test_peers.py.
+FOLDER holds the inputs that they have written. ELMO_PEERS and ELMO_PEERS_TF are the paths of the interpreters, as for
+tests/test_peers.py.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ def run(command: list[str], variables: dict[str, str], title: str) -> dict:
 
 
 def run_peer(title: str, variable: str, name: str, folder: Path, rounds: int, threads: int) -> dict | None:
-    """Run a measurement of a peer; print a note and return None if the path of its Python is not set."""
+    """Run a measurement of a peer; print a note and return None if `variable`, its interpreter, is not set."""
     if variable not in os.environ:
         print(f"{title:<44}  skipped: {variable} is not set; see tests/test_peers.py", flush=True)
         return None
@@ -76,7 +76,7 @@ def allennlp_bilm(folder: Path, requires_grad: bool):
 
 
 def allennlp(folder: Path, rounds: int):
-    """Run forward and backward through the whole biLM; the loss is the mean square of the outputs."""
+    """Run forward and backward through the whole biLM; the loss is the sum of the layers' mean squares."""
     model, batches = allennlp_bilm(folder, requires_grad=True)
     watch, losses = Watch(batches, rounds), []
     for batch in watch:
@@ -89,7 +89,7 @@ def allennlp(folder: Path, rounds: int):
 
 
 def allennlp_vectors(folder: Path, rounds: int):
-    """Compute all layers of sentences, as for a file of vectors or a frozen encoder."""
+    """Compute all layers of the sentences, without gradients."""
     import torch
 
     model, batches = allennlp_bilm(folder, requires_grad=False)

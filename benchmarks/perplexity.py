@@ -1,15 +1,14 @@
-"""Held-out perplexity of a checkpoint beside a modified Kneser-Ney 5-gram of the same vocabulary and text.
+"""Measure the held-out perplexity of a checkpoint, compared with a modified Kneser-Ney 5-gram of the same vocabulary.
 
     python benchmarks/perplexity.py [CHECKPOINT] --train FILES --held-out FILES
 
 Both predict the same words and sentence ends, in both directions; out-of-vocabulary words are `<UNK>`. The 5-gram sees
-only its own sentence, so compare it with the first number: each sentence from a zero state. The second carries the LSTM
-states from sentence to sentence in the order of the text, as bilm-tf's evaluation does.
+only its own sentence, so compare it with "each sentence alone", from a zero state. "States carried" passes the LSTM
+states from sentence to sentence in text order, as bilm-tf's evaluation does.
 """
 
 import argparse
 import math
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,8 +27,8 @@ from transformers_elmo.text import find_files
 ORDER = 5
 
 
-def ids_of(corpus: Corpus, tokenizer: ElmoTokenizer, backward: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows of the output layer (N,) for the words of all sentences, reversed if backward, and their offsets."""
+def output_rows(corpus: Corpus, tokenizer: ElmoTokenizer, backward: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Return the output-layer row (N,) of each word, in reading order of the direction, and the sentence offsets."""
     vocabulary = tokenizer.get_vocab()
     rows = np.array([vocabulary.get(word, tokenizer.unk_token_id) - 1 for word in corpus.words])[corpus.tokens]
     offsets = np.asarray(corpus.offsets)
@@ -40,12 +39,12 @@ def ids_of(corpus: Corpus, tokenizer: ElmoTokenizer, backward: bool = False) -> 
     return rows, offsets
 
 
-def five_gram(train: Corpus, held_out: Corpus, tokenizer: ElmoTokenizer, backward: bool) -> float:
-    """Return the mean -log p of words and sentence ends."""
+def ngram_loss(train: Corpus, held_out: Corpus, tokenizer: ElmoTokenizer, backward: bool) -> float:
+    """Build an n-gram model and return its mean -log p of the held-out words and sentence ends."""
     ends = [tokenizer.bos_token_id - 1, tokenizer.eos_token_id - 1]
     bos, eos = reversed(ends) if backward else ends
-    model = KneserNey(*ids_of(train, tokenizer, backward), len(tokenizer) - 1, ORDER, bos=bos, eos=eos)
-    return -float(model.log_probabilities(*ids_of(held_out, tokenizer, backward)).mean())
+    model = KneserNey(*output_rows(train, tokenizer, backward), len(tokenizer) - 1, ORDER, bos=bos, eos=eos)
+    return -float(model.log_probabilities(*output_rows(held_out, tokenizer, backward)).mean())
 
 
 def show(name: str, forward: float, backward: float):
@@ -54,17 +53,17 @@ def show(name: str, forward: float, backward: float):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("checkpoint", nargs="?", default="default")
+    parser.add_argument("checkpoint", nargs="?", default="default", help="folder or name on the Hub (default: default)")
     parser.add_argument("--train", nargs="+", help="text for the 5-gram; without it, no 5-gram is built")
-    parser.add_argument("--held-out", nargs="+", required=True)
-    parser.add_argument("--cache", type=Path, default=CACHE, help="as for elmo pretrain, default: %(default)s")
+    parser.add_argument("--held-out", nargs="+", required=True, help="text to evaluate on")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="as in elmo pretrain (default: %(default)s)")
     arguments = parser.parse_args()
     logging.set_verbosity_error()
     language_model = ElmoLanguageModel.from_pretrained(arguments.checkpoint)
     tokenizer = language_model.tokenizer
     options = {"cache": arguments.cache, "tokenizer": tokenizer, "splitting": Splitting()}
     held_out = corpus_from_files(find_files(arguments.held_out), **options)
-    words, offsets = ids_of(held_out, tokenizer)
+    words, offsets = output_rows(held_out, tokenizer)
     unknown = (words == tokenizer.unk_token_id - 1).mean()
     print(f"{len(words):,} words in {len(offsets) - 1:,} sentences, {unknown:.2%} out of vocabulary")
     print(f"{'perplexity':<44} {'both':>9} {'forward':>9} {'backward':>9}")
@@ -77,8 +76,8 @@ def main():
     show("ELMo, states carried", *(losses[:, 0] / losses[:, 1]).tolist())
     if arguments.train:
         train = corpus_from_files(find_files(arguments.train), **options)
-        show(f"modified Kneser-Ney {ORDER}-gram", *(five_gram(train, held_out, tokenizer, b) for b in (False, True)))
+        show(f"modified Kneser-Ney {ORDER}-gram", *(ngram_loss(train, held_out, tokenizer, b) for b in (False, True)))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

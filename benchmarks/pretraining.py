@@ -1,18 +1,18 @@
-"""Training speed of the language models, compared with plain autograd, the originals and the matrix products alone.
+"""Measure how fast the language models train, compared with plain autograd, the originals and matrix products alone.
 
     python benchmarks/pretraining.py [--size small] [--rows 32] [--threads 2]
     ELMO_PEERS=…/python ELMO_PEERS_TF=…/python python benchmarks/pretraining.py     # with AllenNLP and bilm-tf
 
 A step computes the sampled-softmax losses of a window of text in each direction and their gradients, clips these and
 updates the weights with Adagrad, as in the paper's recipe. Each line is measured in its own process on the same
-windows: after a warm-up step, each window several times, of which the fastest counts. A token is read in both
-directions. Making the windows is not measured.
+windows: after a warm-up step, the fastest of several passes over each window counts. A token counts once, though both
+directions read it. Preparing the windows is not measured.
 
 - ours: the step of `elmo pretrain` without its bookkeeping, and the same with `--bf16`
 - plain autograd: the same weights, samples and losses (checked at every step), one LSTM step at a time, and the
   characters of every token encoded even if the word is repeated; also with freed memory kept, as in `elmo pretrain` and
   in our other lines
-- bilm-tf: its training loop in TensorFlow
+- bilm-tf: its own training loop in TensorFlow
 - matrix products: those that our step needs, as `torch.mm` into allocated memory. Those of the convolutions count once,
   without gradients: max pooling passes the gradient to one position per word and filter.
 
@@ -54,17 +54,18 @@ TOLERANCES, BF16_TOLERANCES = (1e-5, 1e-3), (1e-2, np.inf)
 
 
 def ours(model: ElmoForPreTraining, batch: dict, state):
+    """Return the loss and the new state."""
     outputs = model(**batch, state=state)
     return outputs.loss, outputs.state
 
 
 def plain(model: ElmoForPreTraining, batch: dict, state):
-    """The same loss and state, written plainly. Tensors of words are (T, B, P)."""
+    """Return the same loss and state, step by step in plain autograd. Tensors of words are (T, B, P)."""
     config, encoder = model.config, model.elmo.token_encoder
     _, rows, steps = batch["targets"].shape
     if state is None:
         state = [torch.zeros(config.num_hidden_layers, 2, rows, n) for n in (config.output_dim, config.lstm_dim)]
-    layers = [plain_words(encoder, char_ids.transpose(0, 1)) for char_ids in batch["char_ids"]]
+    layers = [plain_word_vectors(encoder, char_ids.transpose(0, 1)) for char_ids in batch["char_ids"]]
     last = [[], []]
     for layer, *pairs in zip(model.elmo.bilm.layers, *state):
         for d, (lstm, h, c) in enumerate(zip((layer.forward_lstm, layer.backward_lstm), *pairs)):
@@ -78,12 +79,12 @@ def plain(model: ElmoForPreTraining, batch: dict, state):
     hidden = [F.dropout(x.flatten(0, 1), config.dropout) for x in layers]
     drawn = [log_uniform_sample(config.num_negative_samples, len(model.lm_head.bias), "cpu") for _ in hidden]
     targets = [words.t().flatten() - 1 for words in batch["targets"]]
-    losses = [plain_loss(model.lm_head, *given) for given in zip(hidden, targets, drawn)]
+    losses = [plain_loss(model.lm_head, *direction) for direction in zip(hidden, targets, drawn)]
     return sum(losses) / 2, [torch.stack(part).unflatten(0, (-1, 2)) for part in last]
 
 
-def plain_words(encoder, char_ids: torch.Tensor) -> torch.Tensor:
-    """(T, B, W) -> (T, B, P)"""
+def plain_word_vectors(encoder, char_ids: torch.Tensor) -> torch.Tensor:
+    """Encode words from their characters: (T, B, W) -> (T, B, P)."""
     embedded = encoder.characters.embedding(char_ids.flatten(0, 1)).transpose(1, 2)  # (N, D, W)
     x = torch.cat([convolution(embedded).max(-1).values for convolution in encoder.characters.convolutions], 1)
     x = encoder.characters.activation(x)
@@ -93,27 +94,28 @@ def plain_words(encoder, char_ids: torch.Tensor) -> torch.Tensor:
     return encoder.projection(x).unflatten(0, char_ids.shape[:2])
 
 
-def plain_loss(softmax, hidden: torch.Tensor, targets: torch.Tensor, drawn: tuple[torch.Tensor, int]) -> torch.Tensor:
+def plain_loss(lm_head, hidden: torch.Tensor, targets: torch.Tensor, drawn: tuple[torch.Tensor, int]) -> torch.Tensor:
+    """Return the sampled-softmax loss of one direction."""
     samples, draws = drawn
 
     def corrected_bias(words):
-        expected = -torch.expm1(draws * torch.log1p(-log_uniform(words, len(softmax.bias))))
-        return softmax.bias[words] - torch.log(expected).float()
+        expected = -torch.expm1(draws * torch.log1p(-log_uniform(words, len(lm_head.bias))))
+        return lm_head.bias[words] - torch.log(expected).float()
 
-    true = (hidden * softmax.weight[targets]).sum(1) + corrected_bias(targets)
-    scores = hidden @ softmax.weight[samples].t() + corrected_bias(samples)
+    true = (hidden * lm_head.weight[targets]).sum(1) + corrected_bias(targets)
+    scores = hidden @ lm_head.weight[samples].t() + corrected_bias(samples)
     scores = scores.masked_fill(targets[:, None] == samples, -torch.inf)
     return F.cross_entropy(torch.cat([true[:, None], scores], 1), torch.zeros_like(targets))
 
 
-def train(loss_of, config: ElmoConfig, recipe: Recipe, folder: Path, rounds: int, bf16: bool):
+def train(loss_function, config: ElmoConfig, recipe: Recipe, folder: Path, rounds: int, bf16: bool):
     torch.manual_seed(0)
     model = ElmoForPreTraining(config).train()
     optimizer = OPTIMIZERS[recipe.optimizer](model, recipe.learning_rate)
     watch, state, losses = Watch(read_windows(folder), rounds), None, []
     for batch in watch:
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            loss, state = loss_of(model, batch, state)
+            loss, state = loss_function(model, batch, state)
         (loss * recipe.loss_scale).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.max_grad_norm)
         optimizer.step()
@@ -128,8 +130,8 @@ def read_windows(folder: Path) -> list[dict[str, torch.Tensor]]:
     return [dict(zip(arrays, tensors)) for tensors in zip(*arrays.values())]
 
 
-def shapes(model: ElmoForPreTraining, batch: dict, recipe: Recipe) -> Iterator[tuple[int, int, int]]:
-    """Yield (n, a, b) for each product (n, a) x (a, b) of a step."""
+def product_shapes(model: ElmoForPreTraining, batch: dict, recipe: Recipe) -> Iterator[tuple[int, int, int]]:
+    """Yield (n, a, b) for each matrix product (n, a) x (a, b) of a step."""
     config, characters = model.config, model.elmo.token_encoder.characters
     size, cells, filters = config.output_dim, config.lstm_dim, config.num_filters
     char_ids = batch["char_ids"].flatten(0, 2)
@@ -139,7 +141,7 @@ def shapes(model: ElmoForPreTraining, batch: dict, recipe: Recipe) -> Iterator[t
         yield sum(len(words) * (used - width + 1) for words, used in groups), config.char_embedding_dim * width, number
 
     def with_gradients(n, a, b, parts=1):
-        """The product and its two gradients; with `parts`, the first two are split along n."""
+        """Yield the product and its two gradients; with `parts`, the first two are split along n."""
         yield from [(n // parts, a, b), (n // parts, b, a)] * parts
         yield a, n, b
 
@@ -155,7 +157,7 @@ def shapes(model: ElmoForPreTraining, batch: dict, recipe: Recipe) -> Iterator[t
         yield from with_gradients(tokens, size, recipe.negative_samples)
 
 
-def products(config: ElmoConfig, recipe: Recipe, folder: Path, rounds: int):
+def run_products(config: ElmoConfig, recipe: Recipe, folder: Path, rounds: int):
     model, matrices = ElmoForPreTraining(config), {}
 
     def matrix(role, *shape):
@@ -164,7 +166,10 @@ def products(config: ElmoConfig, recipe: Recipe, folder: Path, rounds: int):
         return matrices[role, shape]
 
     steps = [
-        [(matrix("left", n, a), matrix("right", a, b), matrix("out", n, b)) for n, a, b in shapes(model, batch, recipe)]
+        [
+            (matrix("left", n, a), matrix("right", a, b), matrix("out", n, b))
+            for n, a, b in product_shapes(model, batch, recipe)
+        ]
         for batch in read_windows(folder)
     ]
     watch = Watch(steps, rounds)
@@ -197,7 +202,7 @@ def bilm(config: ElmoConfig) -> ElmoModel:
 
 
 def write_inputs(config: ElmoConfig, recipe: Recipe, windows: int, folder: Path) -> tuple[str, int]:
-    """Write the inputs of all lines: windows, sentences, and options and weights for the peers.
+    """Write the inputs of all measurements: windows, sentences, and options and weights for the peers.
 
     Returns the source of the text and the number of words in the sentences.
     """
@@ -228,7 +233,7 @@ def write_inputs(config: ElmoConfig, recipe: Recipe, windows: int, folder: Path)
 
 
 class Table:
-    """Runs each line in its own process and prints its measurements."""
+    """Measures each line in a process of its own and prints it."""
 
     def __init__(self, folder: Path, arguments: argparse.Namespace):
         self.folder, self.rounds, self.threads = folder, arguments.rounds, arguments.threads
@@ -275,7 +280,9 @@ def main():
         parser.add_argument(option, action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.negatives >= arguments.vocabulary:
-        parser.error("--negatives must be smaller than --vocabulary")
+        parser.error(
+            f"--negatives must be smaller than --vocabulary, {arguments.vocabulary}; got {arguments.negatives}"
+        )
     recipe = replace(
         RECIPES["paper"],
         rows=arguments.rows,
@@ -292,7 +299,7 @@ def main():
         if name != "plain" or arguments.keep_memory:
             keep_freed_memory()
         if name == "products":
-            products(config, recipe, folder, arguments.rounds)
+            run_products(config, recipe, folder, arguments.rounds)
         elif name == "sentences":
             train_on_sentences(config, folder, arguments.rounds, arguments.bf16)
         else:

@@ -1,4 +1,4 @@
-"""Sentences to measure with: of novels in the shared folder, or random ones of similar statistics without it."""
+"""Sentences for the benchmarks: from novels in the shared folder or, without it, random ones of similar statistics."""
 
 import gzip
 import os
@@ -6,7 +6,7 @@ import random
 import re
 from pathlib import Path
 
-# Data outside the repository: golden files, texts, what the peers need.
+# Data outside the repository: golden files, texts, stubs for the peers.
 SHARED = Path(os.environ.get("ELMO_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 NOVEL = SHARED / "data" / "text" / "novels" / "valid.txt.gz"
 

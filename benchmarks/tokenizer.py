@@ -2,8 +2,8 @@
 
     python benchmarks/tokenizer.py
 
-Prints words per second for batches in the order of the text and sorted by length, and the ratio to the speed of the
-backend alone, the tokenizers library, on the same text.
+Prints words per second for batches in text order and sorted by length, and the ratio to the speed of the backend, the
+tokenizers library, alone on the same text.
 """
 
 import time
@@ -26,7 +26,7 @@ def best_of(runs: int, function) -> float:
 def main():
     texts, source = sentences(12_800)
     print(f"{len(texts):,} sentences ({source}); words/s, best of 5")
-    print(f"{'':<34}{'words/s':>12}{'of backend alone':>20}{'padded positions':>18}")
+    print(f"{'':<34}{'words/s':>12}{'of backend alone':>20}{'positions/word':>18}")
     tokenizer = ElmoTokenizer()
     for order, ordered in (("as in the text", texts), ("sorted by length", sorted(texts, key=len))):
         for size in (32, 128, 512):

@@ -1,4 +1,4 @@
-"""Time and memory of a loop over batches. Standard library only, since peers.py imports it. Linux only."""
+"""Time and memory of a loop over batches. Standard library only, since the peers import it too. Linux only."""
 
 import json
 import re
@@ -16,7 +16,7 @@ def memory(name: str) -> int:
 
 
 class Watch:
-    """Yields the first batch to warm up, then all batches `rounds` times, and measures what the loop does with each."""
+    """Yields the first batch to warm up, then all batches `rounds` times, and measures the loop's body for each."""
 
     def __init__(self, batches: list, rounds: int):
         self.batches, self.rounds = batches, rounds

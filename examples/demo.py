@@ -1,11 +1,11 @@
-"""What ELMo is, in a minute: one word, several sentences, several vectors.
+"""Show in a minute what ELMo does: the same word has different vectors in different sentences.
 
     make demo
 
 Embeds ten sentences for each of eight ambiguous words (examples/senses.tsv) with the checkpoint in the package, and
 asks for each sentence whether the nearest of the other nine uses the word in the same sense. The sentences were written
-before the model was tried on them, and every word is shown, the hard ones too. Then come words that fit into a gap (the
-last one is too hard for it), and a picture.
+before the model was tried on them, and every word is shown, the hard ones too. Then come words that fill a gap (the
+last one is too hard for this model), and a picture.
 """
 
 import json
@@ -29,13 +29,13 @@ GAPS = [
 
 
 def elmo(*arguments: str):
-    """Run the `elmo` command of this environment, and show it as a user would type it."""
+    """Print an `elmo` command as a user would type it, and run it."""
     print(f"\n$ elmo {' '.join(arguments)}", flush=True)
     subprocess.run([sys.executable, "-m", "transformers_elmo.command", *arguments], check=True)
 
 
 def embed(words: list[str], sentences: list[str]) -> np.ndarray:
-    """Return the top layer's vector of each word in its sentence, of length 1 (n, 2P)."""
+    """Return the top-layer vector of each word in its sentence, normalized to length 1 (n, 2P)."""
     text, output = OUTPUT / "sentences.txt", OUTPUT / "vectors.npz"
     text.write_text("\n".join(sentences) + "\n", encoding="utf-8")
     elmo("embed", "default", str(text), "--pretokenized", "--layer", "top", "-o", str(output))
@@ -45,8 +45,8 @@ def embed(words: list[str], sentences: list[str]) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
-def nearest_neighbours(vectors: np.ndarray, words: list[str], senses: list[str], sentences: list[str]) -> int:
-    """Print, for each word, the first sentence's nearest neighbour and how often the neighbour has the same sense."""
+def print_nearest_neighbours(vectors: np.ndarray, words: list[str], senses: list[str], sentences: list[str]):
+    """Print how often each word's nearest neighbour has the same sense, and the neighbour of its first sentence."""
     cosines = vectors @ vectors.T
     cosines[np.array(words)[:, None] != np.array(words)] = -1  # only sentences with the same word
     np.fill_diagonal(cosines, -1)
@@ -63,12 +63,12 @@ def nearest_neighbours(vectors: np.ndarray, words: list[str], senses: list[str],
         )
         for i in (first, nearest[first]):
             print(f"    {senses[i]:<9}  {sentences[i]}")
-    print(f"\n  All words: {correct} of {len(words)}; by chance it would be {len(words) * 4 / 9:.0f}.")
-    return correct
+    chance = 4 / 9  # of the nine other sentences with the word, four have the same sense
+    print(f"\n  All words: {correct} of {len(words)}; by chance it would be {len(words) * chance:.0f}.")
 
 
 def draw(vectors: np.ndarray, words: list[str], senses: list[str]) -> Path:
-    """Draw each word's vectors in the two directions in which they vary most, a colour for each sense."""
+    """Plot the first two principal components of each word's vectors, one colour per sense."""
     from matplotlib.figure import Figure
 
     names = list(dict.fromkeys(words))
@@ -96,10 +96,10 @@ def main():
     rows = [line.split("\t") for line in SENSES.read_text(encoding="utf-8").splitlines()]
     words, senses, sentences = map(list, zip(*rows))
     vectors = embed(words, sentences)
-    nearest_neighbours(vectors, words, senses, sentences)
+    print_nearest_neighbours(vectors, words, senses, sentences)
 
     language_model = ElmoLanguageModel.from_pretrained("default")
-    print("\nWhich words fit into a gap? Both language models together say:\n")
+    print("\nWhich words fill a gap? Both language models together predict:\n")
     for sentence in GAPS:
         tokens = sentence.split()
         found = language_model.substitutes(tokens, tokens.index("____"), k=5)

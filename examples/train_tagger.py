@@ -71,7 +71,7 @@ def main(path: str, folder: str):
         model = ElmoForTokenClassification.from_pretrained(MODEL, **label_maps)
 
     def encode(words, tags):
-        """Special tokens have the label -100, which the loss ignores."""
+        """Tokenize a sentence; special tokens get the label -100, which the loss ignores."""
         features = tokenizer(words, is_split_into_words=True)
         return {**features, "labels": [-100 if i is None else labels.index(tags[i]) for i in features.word_ids()]}
 

@@ -82,7 +82,7 @@ def hub(folder):
 
 
 def build(inputs, auto_class):
-    """Return a random model, whose odd sizes put weights at unaligned places of a file, and its tokenizer."""
+    """Return a random model, whose odd sizes put weights at unaligned offsets in the file, and its tokenizer."""
     options = {"max_characters_per_token": 16}
     if inputs == "words+characters":  # like ELMoForManyLangs
         symbols = ["<bos>", "<eos>", "<bow>", "<eow>", "<pad>", "<oov>", *"abcdefghijklmnopqrstuvwxyzPLřž"]
@@ -216,8 +216,8 @@ def loaded_without_package(folder, other_python, checkpoints, ner_folder):
                 model, tokenizer = open_checkpoint(path, auto_class, trust_remote_code=True)
                 np.savez(f"{name} {auto_class}.npz", **arrays_of(model, tokenizer, args["texts"]))
                 modules = [type(thing).__module__ for thing in (config, model, tokenizer)]
-                frozen = [not model.base_model.bilm.layers[0].forward_lstm.bias.requires_grad]
-                results[name][auto_class] = {"modules": modules, "frozen": frozen[0]}
+                frozen = not model.base_model.bilm.layers[0].forward_lstm.bias.requires_grad
+                results[name][auto_class] = {"modules": modules, "frozen": frozen}
         tagger = pipeline("token-classification", args["ner"], trust_remote_code=True)
         results["entities"] = tagger(args["ner_text"], aggregation_strategy="simple")
         for entity in results["entities"]:
@@ -241,7 +241,7 @@ def test_same_outputs_with_and_without_the_package(checkpoints, loaded_without_p
     model, tokenizer = open_checkpoint(path, opened_as)
     outputs = arrays_of(model, tokenizer, TEXTS)
     assert difference(outputs, load_arrays(arrays / f"{inputs} {saved_as} {opened_as}.npz")) == 0.0
-    # A head that is not in the checkpoint is initialised anew, with the same seed in both processes.
+    # A head that is not in the checkpoint is newly initialized, with the same seed in both processes.
     new = () if saved_as == opened_as else ("head",)
     assert difference(without(outputs, *new), without(before, *new)) == 0.0
     assert not any(weight.data_ptr() % 64 for weight in model.parameters())  # or products may round differently
@@ -368,7 +368,7 @@ def test_server_supports_every_request(hub, loaded_by_name):
     assert "/me/tagger.git/info/lfs/objects/batch" in [path for _, path, _ in hub.requests]
 
 
-def test_saved_again_without_the_package(folder, hub, other_python, loaded_by_name):
+def test_checkpoint_saved_again_without_the_package_loads_offline(folder, hub, other_python, loaded_by_name):
     arrays, _ = loaded_by_name
     moved = (arrays / "again").rename(folder / "again and moved")
     assert {*HUB_FILES} <= {file.name for file in moved.iterdir()}
@@ -607,15 +607,15 @@ def test_server_keeps_every_commit(api, tmp_path):
 
 
 def test_server_rejects_bad_requests(hub, api, tmp_path):
-    nobody = HfApi(endpoint=hub.endpoint, token=False)
+    guest = HfApi(endpoint=hub.endpoint, token=False)
     api.create_repo("server/secret", private=True)
     api.create_repo("server/open")
     for error, status, call in (
         (RepositoryNotFoundError, 404, lambda: api.model_info("server/none")),
         (EntryNotFoundError, 404, lambda: api.hf_hub_download("server/open", "none.txt", cache_dir=tmp_path)),
-        (HfHubHTTPError, 401, lambda: nobody.model_info("server/secret")),
-        (HfHubHTTPError, 401, lambda: nobody.create_repo("server/another")),
-        (HfHubHTTPError, 401, lambda: nobody.upload_file(repo_id="server/open", path_in_repo="a", path_or_fileobj=b"")),
+        (HfHubHTTPError, 401, lambda: guest.model_info("server/secret")),
+        (HfHubHTTPError, 401, lambda: guest.create_repo("server/another")),
+        (HfHubHTTPError, 401, lambda: guest.upload_file(repo_id="server/open", path_in_repo="a", path_or_fileobj=b"")),
     ):
         with pytest.raises(error) as caught:
             call()

@@ -3,8 +3,9 @@
     ELMO_PEERS=peers/bin/python ELMO_PEERS_TF=peers-tf/bin/python make slow
 
 ELMO_PEERS is the interpreter of an environment with AllenNLP 2.10.1 and ELMoForManyLangs 0.0.4.post2, ELMO_PEERS_TF of
-one with simple_elmo 0.9.2, which is bilm-tf for TensorFlow 2; the tests are skipped without them, and say how to create
-them. Both sides start every sentence from a zero state. `pytest -m slow -rP tests/test_peers.py` prints differences.
+one with simple_elmo 0.9.2, which is bilm-tf for TensorFlow 2; without them the tests are skipped, with a message on how
+to create them. Both sides start every sentence from a zero state. `pytest -m slow -rP tests/test_peers.py` prints the
+largest differences.
 """
 
 import json
@@ -174,7 +175,7 @@ with tf.Session() as session, tf.variable_scope("lm"):
             feed = {ids: word[None, None] for ids, word in zip(inputs, both)}
             steps.append(session.run((layers, next_words, model.final_lstm_state), {**feed, **states}))
             states = dict(zip(model.init_lstm_state, steps[-1][2]))
-        forward, backward = (np.stack([step[0][d] for step in steps], 1) for d in range(2))  # in the order of reading
+        forward, backward = (np.stack([step[0][d] for step in steps], 1) for d in range(2))  # in reading order
         arrays[f"layers_{number}"] = np.concatenate([forward, backward[:, ::-1]], -1)
         forward, backward = (np.stack([step[1][d] for step in steps]) for d in range(2))
         arrays[f"next_{number}"] = np.stack([forward, backward[::-1]])

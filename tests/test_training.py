@@ -127,7 +127,7 @@ def trained(tmp_path_factory):
     return trainer, before
 
 
-def test_training_all_weights(trained):
+def test_training_changes_all_weights(trained):
     trainer, before = trained
     first, last = losses(trainer)[0], np.mean(losses(trainer)[-10:])
     assert first == pytest.approx(math.log(len(LABELS)), abs=0.2) and last < 0.1
@@ -140,14 +140,13 @@ def test_training_all_weights(trained):
     assert not after["elmo.token_encoder.characters.embedding.weight"][0].any()
 
 
-def test_predictions_of_the_trainer(trained):
+def test_predictions_do_not_depend_on_the_batch(trained):
     trainer, _ = trained
     data = random_data(37, trainer.processing_class, seed=2)
     predicted = trainer.predict(data)
     longest = max(len(features["labels"]) for features in data)
     assert predicted.predictions.shape == (37, longest, len(LABELS)) and predicted.label_ids.shape == (37, longest)
     assert predicted.metrics["test_accuracy"] > 0.98
-    # They do not depend on the batch.
     collate, model = DataCollatorForTokenClassification(trainer.processing_class), trainer.model.eval()
     for features, logits in zip(data, predicted.predictions):
         with torch.no_grad():
@@ -229,14 +228,14 @@ def test_accumulated_gradients_equal_one_large_batch(tmp_path, freeze_bilm):
     assert largest_difference(whole, means) > 1e-4
 
 
-def test_gradient_checkpointing(tmp_path):
+def test_gradient_checkpointing_gives_the_same_weights(tmp_path):
     options = {"dropout": 0.1, "classifier_dropout": 0.1}  # recomputed with the same dropout
     expected, _ = train_three_steps(tmp_path, options=options)
     got, _ = train_three_steps(tmp_path, options=options, gradient_checkpointing=True)
     assert largest_difference(expected, got) < 1e-6
 
 
-def test_bf16(tmp_path):
+def test_bf16_stays_close_to_float32(tmp_path):
     expected, expected_losses = train_three_steps(tmp_path)
     got, got_losses = train_three_steps(tmp_path, bf16=True)
     assert all(weight.dtype == torch.float32 for weight in got.values())
@@ -257,8 +256,7 @@ def write_conll(path: Path, size: int):
             file.write("\n")
 
 
-def test_example(tmp_path, monkeypatch, capsys):
-    """Run examples/train_tagger.py from random weights, and then from the checkpoint that it saved."""
+def test_example_trains_from_random_weights_and_from_a_checkpoint(tmp_path, monkeypatch, capsys):
     spec = importlib.util.spec_from_file_location("train_tagger", EXAMPLE)
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)

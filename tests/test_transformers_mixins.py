@@ -1,11 +1,11 @@
 """Run transformers' own test mixins, which its models, configurations and tokenizers must pass, on our classes.
 
-They are in the source package of the library, not in the installed one:
+They are in the source distribution of transformers, not in the installed package:
 
     pip download --no-deps --no-binary transformers transformers==5.22.2 && tar xzf transformers-5.22.2.tar.gz
     TRANSFORMERS_SOURCE=transformers-5.22.2 make slow
 
-The source package lacks some modules that the mixins import; STAND_INS replaces them.
+The source distribution lacks some modules that the mixins import; STAND_INS replaces them.
 """
 
 import os
@@ -90,7 +90,7 @@ class CharacterModelTest(ModelTesterMixin, unittest.TestCase):
 
     def _prepare_for_class(self, inputs_dict, model_class, return_labels=False):
         inputs = super()._prepare_for_class(inputs_dict, model_class, return_labels)
-        if return_labels and model_class is ElmoForPreTraining:  # the mixin leaves the labels of these to each model
+        if return_labels and model_class is ElmoForPreTraining:  # the mixin has no labels for these models
             inputs["labels"] = torch.ones(self.model_tester.batch_size, self.model_tester.seq_length).long()
         return inputs
 
@@ -153,7 +153,7 @@ class TokenizerTest(TokenizerTesterMixin, unittest.TestCase):
 def test_transformers_mixins(tmp_path):
     source = os.environ.get("TRANSFORMERS_SOURCE")
     if source is None:
-        pytest.skip("TRANSFORMERS_SOURCE must be the folder of transformers' unpacked source package")
+        pytest.skip("TRANSFORMERS_SOURCE must be the folder of transformers' unpacked source distribution")
     tests = tmp_path / "tests"
     tests.mkdir()
     for file in (Path(source) / "tests").glob("*.py"):

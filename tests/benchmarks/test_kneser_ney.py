@@ -14,7 +14,7 @@ spec = importlib.util.spec_from_file_location("kneser_ney", MODULE)
 kneser_ney = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(kneser_ney)
 
-BOS, EOS = 3, 1  # among the words, so that neither is special by its id
+BOS, EOS = 3, 1  # between the ids of words: the code must not rely on the values
 WORDS = [0, 2, 4, 5, 6, 7]  # 7 is in no training text
 VOCAB_SIZE = 8
 SENTENCES = st.lists(st.lists(st.sampled_from(WORDS[:-1]), max_size=8), min_size=1, max_size=12)
@@ -76,7 +76,7 @@ def build(sentences, order, vocab_size=VOCAB_SIZE):
 
 
 @given(SENTENCES, st.lists(st.lists(st.sampled_from(WORDS), max_size=8), max_size=4), st.integers(1, 6))
-def test_formulas(sentences, others, order):
+def test_log_probabilities_match_the_formulas(sentences, others, order):
     texts = sentences + others
     np.testing.assert_allclose(
         build(sentences, order).log_probabilities(*flat(texts)),
@@ -85,8 +85,8 @@ def test_formulas(sentences, others, order):
     )
 
 
-def test_formulas_without_fallback():
-    """Word frequencies so unequal that no order needs the fallback discounts."""
+def test_log_probabilities_match_the_formulas_without_fallback():
+    """Word frequencies are so unequal that no order needs the fallback discounts."""
     draw = np.random.default_rng(0)
     sentences = [[int(word) for word in 4 + draw.zipf(1.4, draw.integers(12)) % 496] for _ in range(2000)]
     model, naive = build(sentences[:1900], 4, 500), Naive(sentences[:1900], 4, 500)
@@ -98,7 +98,7 @@ def test_formulas_without_fallback():
 
 
 @given(SENTENCES, st.lists(st.sampled_from(WORDS), max_size=8), st.integers(1, 6))
-def test_sums_to_one(sentences, context, order):
+def test_probabilities_sum_to_one(sentences, context, order):
     """In seen and unseen contexts, over all words and the sentence end."""
     model, position = build(sentences, order), len(context)
     words = [model.log_probabilities([*context, word], [0, position + 1])[position] for word in WORDS]
@@ -106,7 +106,7 @@ def test_sums_to_one(sentences, context, order):
     assert np.exp([*words, end]).sum() == pytest.approx(1, abs=1e-12)
 
 
-def test_kenlm():
+def test_log_probabilities_match_kenlm():
     """Decimal logarithms from lmplz -o 4 --discount_fallback of KenLM 0.3.0 on a tiny corpus."""
     ids = dict(zip("abcde", WORDS))  # e is in no sentence: KenLM's <unk>
 
@@ -134,7 +134,7 @@ def test_kenlm():
         ([EOS], [0, 1], "sentences must not contain <s> or </s>"),
     ],
 )
-def test_invalid_input(tokens, offsets, message):
+def test_invalid_input_raises_an_error(tokens, offsets, message):
     model = build([[0]], 2)
     with pytest.raises(ValueError, match=message):
         kneser_ney.KneserNey(tokens, offsets, VOCAB_SIZE, bos=BOS, eos=EOS)
