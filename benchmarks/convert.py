@@ -3,7 +3,7 @@
     python benchmarks/convert.py [--size small|medium|original]
 
 Random weights in bilm-tf's format are converted with the `elmo` command, verification included. Memory is that of the
-command and of the verification's process, as a multiple of the weights' size; shared pages count once. Linux only.
+command and of the verification process, as a multiple of the size of the weights; shared pages count once. Linux only.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from transformers_elmo.convert.export import export_bilm
 
 
 def memory_of(pid: int) -> dict[int, int]:
-    """Return the memory of a process and of each of its children in bytes, by process id."""
+    """Return the memory of a process and of each of its children in bytes, by process id, as the Pss of Linux."""
     try:
         found = {}
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():

@@ -1,6 +1,6 @@
 """Convert an ELMo of bilm-tf, AllenNLP or TensorFlow Hub to a Hugging Face checkpoint.
 
-    pip install -e '.[convert]'   # once, or `make`
+    pip install -e '.[convert]'   # once
     python convert_scripts/convert_bilm_to_hf.py elmo_weights.hdf5 my-elmo --options elmo_options.json
 
 The source is bilm-tf's options.json and .hdf5 weights, a TensorFlow checkpoint of its training, AllenNLP's model.tar.gz

@@ -1,6 +1,6 @@
-"""Convert a model of ELMoForManyLangs to a Hugging Face checkpoint.
+"""Convert an ELMoForManyLangs model to a Hugging Face checkpoint.
 
-    pip install -e '.[convert]'   # once, or `make`
+    pip install -e '.[convert]'   # once
     python convert_scripts/convert_many_langs_to_hf.py 144.zip elmo-english --language en
 
 The source is a downloaded archive or the folder with config.json, encoder.pkl, token_embedder.pkl, word.dic and

@@ -1,6 +1,6 @@
 """Export a Hugging Face checkpoint to the files that bilm-tf and AllenNLP read.
 
-    pip install -e '.[convert]'   # once, or `make`
+    pip install -e '.[convert]'   # once
     python convert_scripts/export_hf_to_bilm.py my-elmo exported
 
 Writes options.json, weights.hdf5 and, if the checkpoint has them, vocab.txt and softmax.hdf5.

@@ -1,6 +1,6 @@
 """Push the folder of a checkpoint to the Hugging Face Hub.
 
-    pip install -e .   # once, or `make`
+    pip install -e .   # once
     hf auth login
     python convert_scripts/push_to_hub.py my-elmo user/my-elmo --private
 

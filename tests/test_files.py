@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, and what killed writers leave."""
+"""Files and folders that appear whole or not at all, and the leftovers of killed writers."""
 
 import errno
 import hashlib
@@ -38,7 +38,7 @@ def dead_pid():
 
 
 def write(path: Path):
-    """Write something to what a writer yields, a file or a folder."""
+    """Write something to the path that a writer yields, a file or a folder."""
     if path.is_dir():
         (path / "part").write_text("new")
     else:
@@ -286,7 +286,7 @@ def test_check_new_folder(tmp_path):
         check_new_folder(tmp_path / "nowhere" / "x")
 
 
-def test_reading(tmp_path):
+def test_read_text_json_and_hash(tmp_path):
     path = tmp_path / "x.json"
     path.write_bytes(b'{"a":\r\n "\xc3\xb6"}')
     assert read_text(path) == '{"a":\r\n "ö"}' and read_json(path) == {"a": "ö"}

@@ -24,7 +24,7 @@ UNFINISHED = re.compile(r"\..*\.(?P<host>[^.]+)-(?P<pid>\d+)-[0-9a-f]{8}\.unfini
 
 @contextmanager
 def new_file(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path to write to; rename it to `path`, replacing what is there, if the block succeeds."""
+    """Yield a temporary path to write to; rename it to `path`, replacing any old file, if the block succeeds."""
     path = Path(path)
     clear_leftovers(path.parent)
     unfinished = unfinished_path(path)
@@ -40,12 +40,12 @@ def new_file(path: str | Path) -> Iterator[Path]:
 def new_folder(path: str | Path, replace: bool = False) -> Iterator[Path]:
     """Yield an empty temporary folder to fill; rename it to `path` if the block succeeds.
 
-    With `replace`, it takes the place of a folder that exists at `path`.
+    With `replace`, it replaces an old folder at `path`.
     """
     path = Path(path)
     with scratch_folder(path.parent, path.name) as unfinished, disk_full_errors(path):
         yield unfinished
-        mode = unfinished.stat().st_mode & 0o666  # of a new file under this umask; safetensors makes its own 0600
+        mode = unfinished.stat().st_mode & 0o666  # as the umask allows; safetensors creates files with 0600
         for file in unfinished.rglob("*"):
             if file.is_file() and not file.is_symlink():
                 file.chmod(mode)

@@ -19,7 +19,7 @@ from .configuration_elmo import ElmoConfig
 TEMPLATES = Path(__file__).parent / "templates"
 EMPTY_TEMPLATE = "This model card has been automatically generated."  # what `push_to_hub` of transformers uploads
 INPUTS = {
-    "characters": "Words are read as characters, so that no word is unknown.",
+    "characters": "Words are read as characters, so no word is unknown.",
     "words": "Words are looked up in a vocabulary.",
     "words+characters": "Words are read as characters and looked up in a vocabulary.",
 }
@@ -99,13 +99,13 @@ def table(rows: Iterable[Sequence[str]]) -> str:
 
 
 def architecture(config: ElmoConfig, num_parameters: int) -> list[tuple[str, str]]:
-    """Return the rows of the table of sizes."""
+    """Return the rows of the architecture table."""
     rows = [("parameters", f"{num_parameters:,}")]
     if "characters" in config.inputs:
         filters = " ".join(f"{width}x{number}" for width, number in config.char_filters)
         rows += [
             ("characters", f"{config.char_vocab_size - 1}, up to {config.max_characters_per_token} per word"),
-            ("filters", f"{filters} (width x number), {config.num_highway_layers} highway layers"),
+            ("filters", f"{filters} (width x number), highway layers: {config.num_highway_layers}"),
         ]
     if "words" in config.inputs:
         rows.append(("words", f"{config.vocab_size - 1:,}"))
@@ -118,7 +118,7 @@ def architecture(config: ElmoConfig, num_parameters: int) -> list[tuple[str, str
 
 
 def rename_usage(card: str, name: str) -> str:
-    """Return a card whose usage loads `name`, if `model_card` made it; any other card is returned as it is."""
+    """Return a card of `model_card` with a usage section that loads `name`; return any other card unchanged."""
     usage = (
         r'^(?:tokenizer = AutoTokenizer\.from_pretrained\(|tagger = pipeline\("[\w-]+", )"([^"]*)", trust_remote_code'
     )

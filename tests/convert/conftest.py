@@ -1,7 +1,7 @@
-"""Converted and damaged sources.
+"""Fixtures: converted checkpoints, and sources to damage.
 
-A conversion is verified in a fresh process, which takes seconds to start: few tests do that, the others run the same
-script in this process or skip it.
+A conversion is verified in a fresh process, which takes seconds to start: few tests do that, the others run the
+verification in this process or skip it.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from transformers_elmo.convert import checkpoint_activations, job, verification
 
 @pytest.fixture
 def verify_in_process(monkeypatch):
-    """Run the script of the verification in this process, with the code of the package, which is faster."""
+    """Run the verification's script in this process, with the package's code, which is faster."""
 
     def run_script(command, **options):
         try:

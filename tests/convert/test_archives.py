@@ -24,7 +24,7 @@ def in_zip(change):
 
 
 def in_tar(add):
-    """Put what `add` adds into a tar.gz."""
+    """Put a source into a tar.gz; `add(archive, folder)` adds the members."""
 
     def damage(folder):
         path = folder.with_name("model.tar.gz")
@@ -44,6 +44,8 @@ def member(name, **fields):
 
 
 def truncate_archive(damage, share):
+    """Keep only the first `share` of the archive that `damage` writes."""
+
     def damage_and_truncate(folder):
         [path] = damage(folder)
         truncate(path, share)(folder)
@@ -58,7 +60,7 @@ def add_all(archive, folder):
 
 BAD_ARCHIVES = {
     "zip-parent-folder": (in_zip(lambda files: {**files, "../evil": b""}), ["source.zip", "../evil"]),
-    "zip-parent-folder-in-windows": (in_zip(lambda files: {**files, "..\\evil": b""}), ["source.zip", "evil"]),
+    "zip-parent-folder-with-backslash": (in_zip(lambda files: {**files, "..\\evil": b""}), ["source.zip", "evil"]),
     "zip-absolute": (in_zip(lambda files: {**files, "/tmp/evil": b""}), ["source.zip", "/tmp/evil"]),
     "zip-drive": (in_zip(lambda files: {**files, "C:/evil": b""}), ["source.zip", "C:/evil"]),
     "zip-empty": (in_zip(lambda files: {}), ["source.zip", "empty"]),

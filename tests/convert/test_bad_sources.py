@@ -18,12 +18,12 @@ from helpers.damage import (
     MANY_LANGS_OPTIONS,
     OPTIONS,
     WEIGHTS,
-    absent,
     all_of,
     change_dataset,
     change_lines,
     change_tensor,
     path_of,
+    remove,
     remove_file,
     rename_file,
     replace_file,
@@ -53,14 +53,14 @@ BAD_BILM = {
     "text": (replace_file(WEIGHTS, b"<html>404</html>"), [WEIGHTS, "HDF5"]),
     "empty": (replace_file(WEIGHTS, b""), [WEIGHTS, "HDF5"]),
     "softmax-truncated": (truncate("softmax.hdf5"), ["softmax.hdf5", "truncated"]),
-    "no-lstm": (all_of(change_dataset("RNN_0", absent), change_dataset("RNN_1", absent)), ["source", WEIGHTS]),
+    "no-lstm": (all_of(change_dataset("RNN_0", remove), change_dataset("RNN_1", remove)), ["source", WEIGHTS]),
     "no-lstm-in-the-file": (
-        all_of(change_dataset("RNN_0", absent), change_dataset("RNN_1", absent), path_of(WEIGHTS)),
+        all_of(change_dataset("RNN_0", remove), change_dataset("RNN_1", remove), path_of(WEIGHTS)),
         [WEIGHTS, "RNN_0", "CNN/W_cnn_0"],
     ),
-    "one-direction": (change_dataset("RNN_1", absent), [WEIGHTS, "RNN_1"]),
-    "missing": (change_dataset("CNN/b_cnn_1", absent), [WEIGHTS, "CNN/b_cnn_1"]),
-    "missing-softmax-bias": (change_dataset("softmax/b", absent, "softmax.hdf5"), ["softmax.hdf5", "softmax/b"]),
+    "one-direction": (change_dataset("RNN_1", remove), [WEIGHTS, "RNN_1"]),
+    "missing": (change_dataset("CNN/b_cnn_1", remove), [WEIGHTS, "CNN/b_cnn_1"]),
+    "missing-softmax-bias": (change_dataset("softmax/b", remove, "softmax.hdf5"), ["softmax.hdf5", "softmax/b"]),
     "extra": (change_dataset("CNN/b_cnn_9", lambda _: np.zeros(3)), [WEIGHTS, "CNN/b_cnn_9"]),
     "unknown": (change_dataset("something/else", lambda _: np.zeros(3)), [WEIGHTS, "something/else"]),
     "shape": (change_dataset("CNN_proj/b_proj", lambda a: a[:4]), [WEIGHTS, "CNN_proj/b_proj", "(5,)", "(4,)"]),
@@ -180,7 +180,7 @@ BAD_MANY_LANGS = {
     "numbered": (lambda folder: torch.save({1: torch.zeros(2)}, folder / ENCODER), [ENCODER]),
     "no-encoder": (remove_file(ENCODER), [ENCODER, "missing"]),
     "no-embedder": (remove_file(EMBEDDER), [EMBEDDER, "missing"]),
-    "missing": (change_tensor(ENCODER, STATE_BIAS, absent), [ENCODER, STATE_BIAS]),
+    "missing": (change_tensor(ENCODER, STATE_BIAS, remove), [ENCODER, STATE_BIAS]),
     "extra": (change_tensor(ENCODER, "extra", lambda _: torch.zeros(2)), [ENCODER, "extra"]),
     "shape": (change_tensor(ENCODER, STATE_BIAS, lambda t: t[:20]), [ENCODER, STATE_BIAS, "(28,)", "(20,)"]),
     "nan": (change_tensor(ENCODER, STATE_BIAS, lambda t: t / 0 * 0), [ENCODER, STATE_BIAS, "28 of 28"]),
@@ -216,7 +216,7 @@ BAD_MANY_LANGS = {
 CHARACTER_TABLE = ELMO + "_elmo_lstm._token_embedder._char_embedding_weights"
 BAD_ALLENNLP = {
     "truncated": (truncate("weights.th"), ["weights.th", "truncated"]),
-    "no-elmo": (change_tensor("weights.th", CHARACTER_TABLE, absent), ["weights.th", "_char_embedding_weights"]),
+    "no-elmo": (change_tensor("weights.th", CHARACTER_TABLE, remove), ["weights.th", "_char_embedding_weights"]),
     "no-characters": (
         change_tensor("weights.th", CHARACTER_TABLE, lambda t: t[:0]),
         ["weights.th", "_char_embedding_weights"],
@@ -235,7 +235,7 @@ BAD_ALLENNLP = {
     "config-not-json": (replace_file("config.json", b"{"), ["config.json", "JSON"]),
     "extra-options": (with_flag("--options", "none.json"), ["none.json"]),
     "mix-missing": (
-        change_tensor("weights.th", ELMO + "scalar_mix_0.scalar_parameters.1", absent),
+        change_tensor("weights.th", ELMO + "scalar_mix_0.scalar_parameters.1", remove),
         ["weights.th", "scalar_"],
     ),
     "mix-nan": (
@@ -288,7 +288,7 @@ def test_pickles_execute_nothing(convert_damaged, tmp_path, kind, name, save):
     assert not (tmp_path / "evil").exists()
 
 
-VALUES = [
+ODD_VALUES = [
     None,
     True,
     False,
@@ -335,7 +335,7 @@ def damage_json(generator, path):
     if generator.random() < 0.15:
         del place[key]
     else:
-        place[key] = VALUES[generator.integers(len(VALUES))]
+        place[key] = ODD_VALUES[generator.integers(len(ODD_VALUES))]
     write_json(path, content)
 
 

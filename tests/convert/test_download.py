@@ -22,7 +22,7 @@ OTHER = random.Random(1).randbytes(300_000)
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves `server.content` as the attributes of the server say."""
+    """Serve `server.content`, in the way that the attributes of the server define."""
 
     def do_GET(self):
         server, span = self.server, self.headers.get("Range")
@@ -89,7 +89,7 @@ def remote(server, path="/file", **known):
 
 
 def assert_fails(file, path, *parts, error=OSError):
-    """The download fails with one sentence that contains the parts, and leaves no file at its path."""
+    """Assert that a download fails with one sentence that contains the parts, and leaves no file at its path."""
     with pytest.raises(error) as caught:
         download(file, path, progress=False)
     message = str(caught.value)
@@ -113,7 +113,7 @@ def spans(server):
 
 
 def interrupt(server, path, after=100_000):
-    """Download only the first bytes of the file, as when the connection is lost."""
+    """Lose the connection after the first bytes of the file."""
     server.drops = [after]
     assert_fails(remote(server), path, f"{after:,} of 300,000 bytes", "run the same command to resume")
     assert (path.parent / "weights.hdf5.part").stat().st_size == after
@@ -181,7 +181,7 @@ def test_server_without_ranges_or_with_wrong_ones(server, path):
     assert path.read_bytes() == CONTENT and spans(server) == ["bytes=100000-", None]
 
 
-def test_server_without_versions(server, path):
+def test_server_without_etag_and_date(server, path):
     server.tags, server.drops = "", [100_000]
     assert_fails(remote(server), path, "100,000 of 300,000 bytes", "start again")
     download(remote(server), path, False)
@@ -198,7 +198,7 @@ def test_server_without_content_length(server, path):
     assert files(path) == []
 
 
-def test_complete_and_too_long_parts(server, path):
+def test_complete_and_overlong_part_files(server, path):
     interrupt(server, path)
     part = path.parent / "weights.hdf5.part"
     part.write_bytes(CONTENT)
@@ -212,7 +212,7 @@ def test_complete_and_too_long_parts(server, path):
     assert files(path) == ["weights.hdf5"]
 
 
-def test_part_of_unknown_origin(server, path):
+def test_part_file_of_unknown_version(server, path):
     (path.parent / "weights.hdf5.part").write_bytes(OTHER[:1000])
     download(remote(server), path, False)
     assert path.read_bytes() == CONTENT and spans(server) == [None]
@@ -249,7 +249,7 @@ def test_login_page_keeps_the_partial_download(server, path):
     assert path.read_bytes() == CONTENT and spans(server) == ["bytes=100000-"] * 2
 
 
-def test_unreachable(server, path, monkeypatch):
+def test_unreachable_server(server, path, monkeypatch):
     def no_such_host(*arguments, **options):
         raise downloads.urllib.error.URLError(OSError(-2, "Name or service not known"))
 
@@ -361,7 +361,7 @@ def test_progress_bar(server, path, monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_release(server, tmp_path):
+def test_download_release(server, tmp_path):
     def release_of(*names):
         return Release("it", "", None, None, "", tuple(RemoteFile((f"{server.url}/{name}",), name) for name in names))
 

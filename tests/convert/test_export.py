@@ -100,12 +100,12 @@ def test_export_of_unsupported_models(capfd, converted, tmp_path):
         ElmoModel(tiny_config(inputs=inputs, **options)).save_pretrained(tmp_path / "checkpoint")
         ElmoTokenizer().save_pretrained(tmp_path / "checkpoint")
         assert_error(elmo(capfd, "export", tmp_path / "checkpoint", "-o", tmp_path / "x"), "The bilm format supports")
-    # A character vocabulary of its own with as many entries as there are bytes and marks.
+    # A character vocabulary with as many entries as there are bytes and marks.
     ElmoModel(tiny_config(char_vocab_size=262)).save_pretrained(tmp_path / "checkpoint")
     symbols = [*MANY_LANGS_CHARACTERS, *map(chr, range(0x4E00, 0x4E00 + 261 - len(MANY_LANGS_CHARACTERS)))]
     ElmoTokenizer(char_vocab=symbols).save_pretrained(tmp_path / "checkpoint")
     result = elmo(capfd, "export", tmp_path / "checkpoint", "-o", tmp_path / "x")
-    assert_error(result, "characters of its own")
+    assert_error(result, "a character vocabulary")
     many = converted["many_langs"][1]
     assert_error(elmo(capfd, "export", many, "-o", tmp_path / "x"), "both words and characters")
     assert os.listdir(tmp_path) == ["checkpoint"]

@@ -29,7 +29,7 @@ from transformers_elmo.convert import sources
 
 
 @pytest.mark.parametrize("build", CASES.values(), ids=CASES)
-def test_converts(capfd, tmp_path, verify_in_process, build):
+def test_checkpoint_computes_what_the_reference_does(capfd, tmp_path, verify_in_process, build):
     case, output = build(tmp_path / "source"), tmp_path / "out" / "x"
     output.parent.mkdir()
     code, out, err = elmo(capfd, "convert", *case.arguments, "-o", output)
@@ -41,7 +41,7 @@ def test_converts(capfd, tmp_path, verify_in_process, build):
 
 
 @pytest.mark.parametrize("name", ["bilm", "many_langs"])
-def test_converts_and_verifies_in_a_fresh_process(converted, name):
+def test_verification_in_a_fresh_process(converted, name):
     case, folder = converted[name]
     assert_computes(case, folder)
     # A checkpoint with an lm_head also loads as an ElmoModel.
@@ -73,7 +73,7 @@ def test_configuration_and_tokenizer(converted):
     assert [tokenizer.convert_tokens_to_ids(word) for word in WORDS] == list(range(1, len(WORDS) + 1))
 
 
-def test_odd_vocabulary_has_the_ids_of_the_last_lines(tmp_path, skip_verification):
+def test_repeated_words_have_the_ids_of_their_last_lines(tmp_path, skip_verification):
     odd_vocabulary(tmp_path / "source")
     assert main(["convert", str(tmp_path / "source"), "-o", str(tmp_path / "x")]) == 0
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "x")
@@ -102,7 +102,7 @@ def test_extra_files_that_do_not_apply(capfd, tmp_path, build, flag):
 
 
 def test_stripped_space_in_char_dic(tmp_path, verify_in_process):
-    """ELMoForManyLangs strips lines, and takes a character that is lost by it for U+3000."""
+    """ELMoForManyLangs strips lines; a character that is lost by that is read as U+3000."""
     case = many_langs(tmp_path / "source")
     assert "\u3000\t" in (tmp_path / "source" / "char.dic").read_text(encoding="utf-8")
     assert main(["convert", *map(str, case.arguments), "-o", str(tmp_path / "x")]) == 0
@@ -111,7 +111,7 @@ def test_stripped_space_in_char_dic(tmp_path, verify_in_process):
     assert char_id == MANY_LANGS_CHARACTERS.index("\u3000") + 1
 
 
-def test_published_options_that_are_missing(tmp_path, monkeypatch, verify_in_process):
+def test_published_options_may_be_missing(tmp_path, monkeypatch, verify_in_process):
     """All published models of ELMoForManyLangs refer to the same options file, and some come without it."""
     case = many_langs(tmp_path / "source")
     (tmp_path / "source" / MANY_LANGS_OPTIONS).unlink()

@@ -17,7 +17,7 @@ from helpers.released import WORDS
 from helpers.released_cases import bilm
 
 
-def test_no_source(capfd, tmp_path, converted):
+def test_source_is_not_a_released_elmo(capfd, tmp_path, converted):
     empty, output = tmp_path / "empty", tmp_path / "x"
     empty.mkdir()
     (tmp_path / "text.txt").write_text("hello")
@@ -89,7 +89,7 @@ def test_without_h5py(capfd, tmp_path, monkeypatch, pristine, converted):
 
 
 @pytest.mark.parametrize("number, code, message", [(signal.SIGINT, 130, "elmo: stopped\n"), (signal.SIGTERM, 143, "")])
-def test_signals_leave_nothing(tmp_path, pristine, number, code, message):
+def test_signals_leave_no_files(tmp_path, pristine, number, code, message):
     output, temporary = tmp_path / "out" / "x", tmp_path / "tmp"
     output.parent.mkdir()
     temporary.mkdir()

@@ -68,7 +68,7 @@ def elmo(*arguments, env) -> tuple[int, str, str]:
 
 
 def assert_fails(result, *parts):
-    """The exit code is 1, and the error is one sentence that contains the parts."""
+    """Assert that the exit code is 1, and the error one sentence that contains the parts."""
     assert_one_sentence(result, *parts)
     assert result[0] == 1 and result[2].endswith(".\n")
 
@@ -102,7 +102,7 @@ def checkpoint(checkpoints, tmp_path):
     return shutil.copytree(checkpoints["tagger"][0], tmp_path / "checkpoint")
 
 
-def use(hub, patch, home):
+def use_only(hub, patch, home):
     """Make this process use only this Hub, and retry without delays."""
     patch.setattr("huggingface_hub.constants.ENDPOINT", hub.endpoint)
     patch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(home / "token"))
@@ -118,7 +118,7 @@ def use(hub, patch, home):
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     with LoopbackHub(tmp_path / "store") as hub:
-        use(hub, monkeypatch, tmp_path)
+        use_only(hub, monkeypatch, tmp_path)
         yield hub
 
 
@@ -131,7 +131,7 @@ def published(folder, checkpoints):
     with LoopbackHub(folder / "store") as hub:
         result = elmo("push", checkpoints["base"][0], "me/base", env=hub.client_env(folder / "home"))
         with pytest.MonkeyPatch.context() as patch:
-            use(hub, patch, folder)
+            use_only(hub, patch, folder)
             for name, *options in (
                 ("tagger", "tagger"),
                 ("shards", "me/shards"),
@@ -189,7 +189,7 @@ def test_missing_card_is_added(checkpoints, published, name, repo, model_class, 
 
 @pytest.fixture(scope="session")
 def loaded(folder, published):
-    """A folder with the arrays computed in an environment without the package, and the output of each card's usage."""
+    """A folder with the arrays computed without the package, and each repository's class, module and usage output."""
     script = """
         import contextlib
         import io
@@ -230,11 +230,11 @@ def loaded(folder, published):
     ],
 )
 def test_loads_without_the_package(checkpoints, loaded, repo, name):
-    there, said = loaded
+    there, results = loaded
     _, arrays = checkpoints[name]
     got = load_arrays(there / f"{repo.replace('/', ' ')}.npz")
     assert got.keys() == arrays.keys() and all(np.array_equal(got[key], arrays[key]) for key in arrays)
-    model_class, module, _ = said[repo]
+    model_class, module, _ = results[repo]
     assert model_class == ("ElmoForTokenClassification" if name == "tagger" else "ElmoModel")
     assert module.startswith("transformers_modules.")
 
@@ -250,8 +250,8 @@ def test_converted_model_loads_without_the_package(folder, published, loaded):
 @pytest.mark.parametrize("repo", ["me/base", f"{USER}/tagger", "me/shards", "me/converted"])
 def test_usage_runs_without_the_package(published, loaded, repo):
     hub, _ = published
-    _, said = loaded
-    out = said[repo][2]
+    _, results = loaded
+    out = results[repo][2]
     if "tagger" in repo:
         assert ast.literal_eval(out.replace("np.float32", "")) is not None
     else:
@@ -261,8 +261,8 @@ def test_usage_runs_without_the_package(published, loaded, repo):
 
 def test_private_repository_requires_a_token(published, loaded):
     hub, _ = published
-    _, said = loaded
-    assert "me/private" in said["without token"] and "token" in said["without token"]
+    _, results = loaded
+    assert "me/private" in results["without token"] and "token" in results["without token"]
     private = {path.parent.name for path in (hub.store / "models").glob("*/*/private")}
     assert private == {"private"}
 
@@ -344,7 +344,7 @@ def test_offline(capsys, checkpoint, hub, monkeypatch):
 
 def test_hub_is_unreachable(capsys, checkpoint, tmp_path, monkeypatch):
     with LoopbackHub(tmp_path / "store") as gone:
-        use(gone, monkeypatch, tmp_path)
+        use_only(gone, monkeypatch, tmp_path)
     assert_fails(run(capsys, "push", checkpoint, "me/none"), "cannot be reached", "check the network")
 
 
@@ -359,14 +359,14 @@ def answer(status, message):
     return refuse
 
 
-def page(request):
+def login_page(request):
     """Answer like the login page of a public network."""
     request.reply(200, b"<html>Welcome</html>")
     raise ConnectionResetError
 
 
 @pytest.mark.parametrize(
-    "where, what, parts",
+    "where, fail, parts",
     [
         ("whoami", answer(401, "Invalid credentials"), ["refused the token", "settings/tokens"]),
         ("repos/create", answer(401, "Invalid credentials"), ["refused the token"]),
@@ -385,13 +385,13 @@ def page(request):
         ("preupload", hang_up, ["cannot be reached", "try again"]),
         ("lfs/objects/batch", hang_up, ["cannot be reached", "try again"]),
         ("/commit/", hang_up, ["cannot be reached", "try again"]),
-        pytest.param("PUT", hang_up, ["cannot be reached", "try again"]),
-        pytest.param("PUT", answer(403, "No rights"), ["does not have write access"]),
-        pytest.param("whoami", page, ["Hub"]),
+        ("PUT", hang_up, ["cannot be reached", "try again"]),
+        ("PUT", answer(403, "No rights"), ["does not have write access"]),
+        ("whoami", login_page, ["Hub"]),
     ],
 )
-def test_hub_fails(capsys, checkpoint, hub, where, what, parts):
-    hub.before = lambda request: what(request) if where in f"{request.command} {request.url.path}" else None
+def test_hub_fails(capsys, checkpoint, hub, where, fail, parts):
+    hub.before = lambda request: fail(request) if where in f"{request.command} {request.url.path}" else None
     assert_fails(run(capsys, "push", checkpoint, "me/failing"), *parts)
     if (hub.store / "models").exists():  # nothing was pushed partially
         assert tree(hub, "me/failing").keys() == {".gitattributes"}
@@ -462,8 +462,10 @@ def test_ctrl_c_during_an_upload(checkpoint, hub, tmp_path):
     "name",
     [
         *HUB_FILES,
-        *["config.json", "model.safetensors", "tokenizer_config.json"],
-        pytest.param("tokenizer.json"),
+        "config.json",
+        "model.safetensors",
+        "tokenizer_config.json",
+        "tokenizer.json",
     ],
 )
 def test_missing_file_is_named(capsys, checkpoint, hub, name):
@@ -537,7 +539,7 @@ def test_readme_that_is_not_utf_8(capsys, checkpoint, hub):
 
 @pytest.fixture
 def converted(checkpoint, hub, monkeypatch):
-    """Replace the conversion by a copy; the paths that had been requested from the Hub before each call."""
+    """Replace the conversion by a copy; return a list of the Hub paths that were requested before each call."""
     calls = []
 
     def copy(source, output, *arguments, **options):
@@ -562,19 +564,19 @@ def test_conversion_is_pushed(capsys, hub, converted, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "token, where, repo, part",
+    "token, fail, repo, part",
     [
         ("", None, "me/none", "hf auth login"),
         ("hf_test", answer(401, "Invalid credentials"), "me/none", "refused the token"),
         ("hf_test", hang_up, "me/none", "cannot be reached"),
-        pytest.param("hf_test", None, "a/b/c", "name like"),
+        ("hf_test", None, "a/b/c", "name like"),
     ],
-    ids=["no token", "refused token", "no Hub", "no name"],
+    ids=["no token", "refused token", "no Hub", "invalid name"],
 )
 def test_nothing_is_converted_if_it_cannot_be_pushed(
-    capsys, hub, converted, tmp_path, monkeypatch, token, where, repo, part
+    capsys, hub, converted, tmp_path, monkeypatch, token, fail, repo, part
 ):
     monkeypatch.setenv("HF_TOKEN", token)
-    hub.before = where or hub.before
+    hub.before = fail or hub.before
     assert_fails(run(capsys, "convert", tmp_path / "source", "-o", tmp_path / "out", "--push-to-hub", repo), part)
     assert converted == [] and not (tmp_path / "out").exists()

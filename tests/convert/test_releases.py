@@ -7,7 +7,7 @@ import pytest
 from transformers_elmo.convert.releases import RELEASES, find_release
 
 
-def test_table():
+def test_table_is_consistent():
     assert len(RELEASES) == 12 + 12 + 44
     archives = []
     for name, release in RELEASES.items():
@@ -44,7 +44,7 @@ def test_table():
         ("?", "small"),
     ],
 )
-def test_unknown_name(name, similar):
+def test_unknown_name_gets_similar_ones(name, similar):
     assert find_release("small") is RELEASES["small"]
     with pytest.raises(ValueError, match="--list") as caught:
         find_release(name)

@@ -23,7 +23,7 @@ def run_script(name, *arguments, env=os.environ) -> subprocess.CompletedProcess:
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
 
 
-def test_there_are_scripts():
+def test_there_are_four_scripts():
     assert len(SCRIPTS) == 4
 
 

@@ -28,7 +28,7 @@ def elmo(capfd, *arguments) -> tuple[int, str, str]:
 
 
 def assert_error(result, *parts):
-    """The command failed with one sentence that contains the parts, without a traceback."""
+    """Assert that the command failed with one line that contains the parts, without a traceback."""
     code, _, err = result
     assert code == 1, err
     assert err.startswith("elmo: error: ") and err.count("\n") == 1
@@ -38,7 +38,7 @@ def assert_error(result, *parts):
 
 @contextlib.contextmanager
 def file_size_limit(size: int):
-    """Let writes beyond this size fail, as on a full disk."""
+    """Make writes beyond this file size fail, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

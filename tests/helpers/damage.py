@@ -1,4 +1,4 @@
-"""Ways to damage a released ELMo: functions that take its folder."""
+"""Ways to damage a released ELMo: functions that take its folder and may return the arguments of `elmo convert`."""
 
 import shutil
 
@@ -16,7 +16,7 @@ def replace_file(name, content):
 
 
 def truncate(name, share=0.5):
-    """Truncate a file."""
+    """Keep only the first `share` of a file."""
 
     def damage(folder):
         content = (folder / name).read_bytes()
@@ -41,14 +41,14 @@ def rename_file(old, *new):
 
 
 def with_options(**changes):
-    return lambda folder: write_json(folder / "options.json", bilm_options(**changes))
+    return lambda folder: write_json(folder / OPTIONS, bilm_options(**changes))
 
 
 def with_many_langs_options(**changes):
-    return lambda folder: write_json(folder / "cnn_4_3_5_7_sample.json", many_langs_options(**changes))
+    return lambda folder: write_json(folder / MANY_LANGS_OPTIONS, many_langs_options(**changes))
 
 
-def change_dataset(name, change, file="weights.hdf5"):
+def change_dataset(name, change, file=WEIGHTS):
     """Change a dataset, which may be missing; `change` returns None to remove it."""
 
     def damage(folder):
@@ -62,7 +62,7 @@ def change_dataset(name, change, file="weights.hdf5"):
 
 
 def change_tensor(file, name, change):
-    """Change or remove a tensor of a torch file."""
+    """Change a tensor of a torch file, which may be missing; `change` returns None to remove it."""
 
     def damage(folder):
         tensors = torch.load(folder / file)
@@ -81,15 +81,17 @@ def change_lines(file, change):
 
 
 def all_of(*damages):
+    """Apply several damages, and return what the last one returns."""
     return lambda folder: [damage(folder) for damage in damages][-1]
 
 
-def absent(array):
+def remove(array):
+    """Remove an array or tensor, as the `change` of the functions above."""
     return None
 
 
 def set_first(value):
-    """Set the first number of an array."""
+    """Return a `change` that sets the first number of an array."""
 
     def change(array):
         array[(0,) * array.ndim] = value
@@ -98,12 +100,11 @@ def set_first(value):
     return change
 
 
-def path_of(name, *arguments):
-    return lambda folder: [
-        folder / name,
-        *(folder / argument if "." in argument else argument for argument in arguments),
-    ]
+def path_of(name):
+    """Damage nothing, but convert this file instead of the folder."""
+    return lambda folder: [folder / name]
 
 
 def with_flag(flag, name):
+    """Damage nothing, but pass this file with a flag."""
     return lambda folder: [folder, flag, folder / name]

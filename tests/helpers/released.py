@@ -23,9 +23,9 @@ from helpers.tensor_bundles import write as write_bundle
 
 WORDS = "</S> <S> <UNK> the cat sat on it . Yes wörd".split()
 MANY_LANGS_WORDS = "<oov> <bos> <eos> <pad> the cat sat on it . Yes wörd".split()  # 12
-# 32, the last one a space that ELMoForManyLangs strips
+# 32, the last a space that ELMoForManyLangs strips
 MANY_LANGS_CHARACTERS = ["<oov>", "<bos>", "<eos>", "<bow>", "<eow>", "<pad>", *"abcdehinorstuwxyzö.,!?Жж你", "\u3000"]
-REMOVED = object()  # the value that removes a key
+REMOVED = object()  # as the value of an option: remove it
 
 
 def changed(options: dict, changes: dict) -> dict:

@@ -58,13 +58,13 @@ class Case:
     printed: tuple[str, ...] = ()  # parts of the command's output
 
     def layers(self, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """(L + 1, T, 2P) and their mix (T, 2P)"""
+        """Return the layers (L + 1, T, 2P) and their mix (T, 2P)."""
         sentence = [self.encode(word) for word in (self.boundaries[0], *words, self.boundaries[1])]
         layers, mixes, _ = reference.elmo(self.config, self.weights, [sentence])
         return layers[0], mixes[0]
 
     def next_words(self, words: list[str]) -> np.ndarray:
-        """Log-probabilities of the next word, forward and backward: (2, T, V)"""
+        """Return the log-probabilities of the next word, forward and backward: (2, T, V)."""
         halves = np.stack(np.split(self.layers(words)[0][-1], 2, -1))
         scores = halves @ self.weights["lm_head.weight"].T + self.weights["lm_head.bias"]
         return scores - np.log(np.exp(scores).sum(-1, keepdims=True))
@@ -110,7 +110,7 @@ BILM = [
     (r"softmax/W", "lm_head.weight", identity),
     (r"softmax/b", "lm_head.bias", identity),
 ]
-# AllenNLP's and ELMoForManyLangs' highway gate weights the input, the reference's the transformed half.
+# The highway gate of AllenNLP and ELMoForManyLangs weights the input, that of the reference the transform.
 TORCH = [
     (r"_char_embedding_weights", CHARACTERS + "embedding.weight", identity),
     (r"char_emb_layer.embedding.weight", CHARACTERS + "embedding.weight", with_padding_row),
@@ -170,13 +170,13 @@ def bilm_reference(options: dict, **more) -> SimpleNamespace:
 
 
 def byte_ids(word: str, width: int = 50) -> list[int]:
-    """Return bytes + 1 between begin-of-word 259 and end-of-word 260, padded with 261."""
+    """Return the bytes of a word + 1, between begin-of-word 259 and end-of-word 260, padded with 261."""
     inner = {"<S>": [257], "</S>": [258]}.get(word) or [byte + 1 for byte in word.encode()[: width - 2]]
     return [259, *inner, 260] + [261] * (width - 2 - len(inner))
 
 
 def bilm_encoder(lines: list[str] | None, width: int = 50):
-    """Return the function that encodes a word. Ids are line numbers, from 1; of a repeated word the last one counts."""
+    """Return the function that encodes a word. Ids are line numbers from 1, the last one of a repeated word."""
     numbers = {line: number for number, line in enumerate((line for line in lines or [] if line[:2] != "!!"), 1)}
     return lambda word: (numbers.get(word, numbers.get("<UNK>", 0)), byte_ids(word, width))
 
@@ -249,6 +249,7 @@ def full_softmax(folder) -> Case:
 
 
 def other_classifier(folder) -> Case:
+    """ELMoForManyLangs with a classifier that is not over the words of word.dic."""
     case = many_langs(folder)
     save_tensors(folder / "classifier.pkl", classifier_arrays(many_langs_options(), 5))
     return replace(case, printed=(*case.printed, "classifier.pkl", "was dropped"))
@@ -269,7 +270,7 @@ def many_langs_encoder(words, characters):
 
 
 def allennlp(folder, options=None, where="archive", mixes=1, do_layer_norm=False, lstm=2.0, printed=()) -> Case:
-    """An archive, with its options in the archive, at the path in its configuration, passed, or known by their name."""
+    """A model.tar.gz; its options are in the archive, at the path in its config.json, passed, or known by name."""
     options = options or bilm_options()
     arrays = allennlp_arrays(options, lstm=lstm, mixes=mixes)
     folder.mkdir()
@@ -401,7 +402,7 @@ def assert_near(got, expected, tolerance=NEAR):
 
 @torch.no_grad()
 def assert_computes(case: Case, folder: Path):
-    """A checkpoint computes the layers, the mix and the next words of the reference."""
+    """Assert that a checkpoint computes the layers, the mix and the next words of the reference."""
     has_softmax = "lm_head.weight" in case.weights
     model = (AutoModelForPreTraining if has_softmax else AutoModel).from_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)

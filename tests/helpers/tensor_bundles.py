@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 
 SIGNATURE = bytes.fromhex("57fb808b247547db")
-LITTLE_ENDIAN = b"\x08\x02\x1a\x02\x08\x01"  # header: 2 shards, version 1
+HEADER = b"\x08\x02\x1a\x02\x08\x01"  # 2 shards, little-endian, version 1
 TYPES = {"f4": 1, "f8": 2, "i4": 3, "u1": 4, "i2": 5, "i1": 6, "c8": 8, "i8": 9, "b1": 10, "u2": 17, "c16": 18}
 TYPES |= {"f2": 19, "u4": 22, "u8": 23}
 BFLOAT16, STRING = 14, 7
 
 
 def naive_crc32c(data: bytes) -> int:
-    """Compute it bit by bit, by definition."""
+    """Compute the CRC-32C bit by bit, by definition."""
     checksum = 0xFFFFFFFF
     for byte in data:
         checksum ^= byte
@@ -106,7 +106,7 @@ def table(records: dict[bytes, bytes], size=3, restart=2, snappy=False, damage=l
 
 def to_records(variables: dict[str, np.ndarray]) -> tuple[dict[bytes, bytes], list[bytes]]:
     """Return the records of a table and the data of two shards, between which the variables alternate."""
-    records, shards = {b"": LITTLE_ENDIAN}, [b"", b""]
+    records, shards = {b"": HEADER}, [b"", b""]
     for number, (name, array) in enumerate(variables.items()):
         data, shard = array.tobytes(), number % 2
         dtype = TYPES[array.dtype.str[1:]]

@@ -46,7 +46,7 @@ def unpack_tar(path: Path, scratch: Path) -> Path:
 def unpack(
     path: Path, scratch: Path, size: int, members: list[tuple[str, Any]], open_member: Callable[[Any], Any]
 ) -> Path:
-    """Write an archive's files below `scratch`, or nothing if one of their names leads elsewhere."""
+    """Write an archive's files below `scratch`; raise and write nothing if a path leads out of it."""
     if not members:
         raise ValueError(f"{path} must contain a released ELMo; it is empty.")
     check_space(f"Unpacking {path}", size, scratch.parent)

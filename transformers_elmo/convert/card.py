@@ -1,6 +1,6 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""The section of a converted checkpoint's model card about its source."""
+"""The section about the source in the model card of a converted checkpoint."""
 
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -19,7 +19,7 @@ class Provenance:
     notes: list[str] = field(default_factory=list)
 
     def section(self) -> str:
-        """Return the Markdown text."""
+        """Return the section as Markdown."""
         return fill_template(
             "source",
             version=version("transformers-elmo"),

@@ -1,10 +1,10 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""Save what a checkpoint computes; verification.py runs this script in a process of its own.
+"""Save the activations of a checkpoint; verification.py runs this script in a process of its own.
 
     python checkpoint_activations.py CHECKPOINT SENTENCES.json ACTIVATIONS.npz
 
-It does not import this package: the code is that of the checkpoint, as for anyone who loads it from the Hub.
+It runs the code in the checkpoint instead of this package, as after loading it from the Hub.
 """
 
 import json

@@ -22,7 +22,7 @@ from .releases import Release, RemoteFile
 
 TIMEOUT = 30  # seconds without a byte
 RETRY_DELAYS = (1, 3, 9)  # seconds
-BLOCK = 1 << 16  # bytes, at most lost with the connection
+BLOCK = 1 << 16  # bytes; at most one block is lost with the connection
 
 
 class DownloadError(OSError):
@@ -34,7 +34,7 @@ class DownloadError(OSError):
 
 
 def download_release(release: Release, folder: str | Path, progress: bool = True) -> Path:
-    """Download a release to a folder of its name in `folder`; return what to convert, that folder or its archive."""
+    """Download a release to `folder`/NAME; return the path to convert: that folder, or the archive in it."""
     target = Path(folder) / release.name
     target.mkdir(parents=True, exist_ok=True)
     for file in release.files:
@@ -47,7 +47,7 @@ def download_release(release: Release, folder: str | Path, progress: bool = True
 
 
 def download(file: RemoteFile, path: Path, progress: bool = True) -> None:
-    """Download a file to `path`, which appears once it is complete; until then calls append to `path.part`."""
+    """Download a file to `path`, which appears once complete; an interrupted download is resumed from `path`.part."""
     for url in file.urls:
         if urlsplit(url).scheme not in ("http", "https"):
             raise ValueError(f"A URL must start with http:// or https://, got {url}.")
@@ -124,7 +124,7 @@ def fetch_with_retries(file: RemoteFile, output: BinaryIO, version: Path, progre
 
 
 def fetch(url: str, file: RemoteFile, output: BinaryIO, version: Path, progress: bool) -> None:
-    """Append the rest of a remote file to `output`. The file `version` has the version of what is already there."""
+    """Append the rest of a remote file to `output`; `version` is a file with the version of the bytes already there."""
     known = version.read_text() if version.exists() else ""
     start = output.seek(0, os.SEEK_END) if known else 0
     with request(url, start, known) as response:
@@ -152,7 +152,7 @@ def fetch(url: str, file: RemoteFile, output: BinaryIO, version: Path, progress:
         received, disconnected = read_all(response, output, start, total, progress)
     if disconnected or received < total:
         raise DownloadError(
-            f"The connection was lost after {received:,} of {f'{total:,}' if total >= 0 else 'all'} bytes of {url}; "
+            f"The connection was lost after {received:,}{f' of {total:,}' if total >= 0 else ''} bytes of {url}; "
             f"run the same command to {'resume' if version.read_text() else 'start again'}.",
             retry=True,
             received=received,
@@ -160,7 +160,7 @@ def fetch(url: str, file: RemoteFile, output: BinaryIO, version: Path, progress:
 
 
 def request(url: str, start: int, version: str):
-    """Request a file from byte `start` on, or from its beginning if it is no longer of this version."""
+    """Request a file from byte `start` on, or all of it if its version has changed."""
     headers = {"User-Agent": "transformers-elmo", "Accept-Encoding": "identity"}
     if start:
         headers |= {"Range": f"bytes={start}-", "If-Range": version}
@@ -206,13 +206,13 @@ def read_all(response, output: BinaryIO, start: int, total: int, progress: bool)
 
 
 def version_of(headers: Message) -> str:
-    """Return the version of a remote file as a value for If-Range, "" if the server does not give one."""
+    """Return the version of a remote file as a value for If-Range, "" if the server does not send one."""
     tag = headers.get("ETag", "")
     return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified", "")
 
 
 def check(file: RemoteFile, output: BinaryIO) -> None:
-    """Raise and discard what was downloaded if its size or hash is wrong."""
+    """Raise and discard the download if its size or hash is wrong."""
     output.flush()
     try:
         check_size(file, output.tell(), file.name)

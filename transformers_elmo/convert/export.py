@@ -20,7 +20,8 @@ from .weight_names import BILM
 def export_bilm(model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer, output: Path):
     """Write options.json, weights.hdf5 and, if the checkpoint has them, vocab.txt and softmax.hdf5 to a new folder.
 
-    Converting them gives the same checkpoint bit for bit, unless its weights include the forget bias.
+    Converting them again gives the same weights bit for bit, except for the mix, which the format does not have, and
+    for biases that include the forget bias.
     """
     check_expressible(model.config, tokenizer)
     h5py = import_h5py("Writing .hdf5 files")
@@ -61,18 +62,18 @@ def export_bilm(model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer, output: Pa
 
 def check_expressible(config: ElmoConfig, tokenizer: ElmoTokenizer):
     """Raise if the format cannot represent the model."""
-    own_characters = "characters" in config.inputs and (
+    own_char_vocab = "characters" in config.inputs and (
         tokenizer.char_vocab is not None or config.char_vocab_size != 262
     )
-    if config.inputs == "words+characters" or own_characters:
+    if config.inputs == "words+characters" or own_char_vocab:
         raise ValueError(
-            "The bilm format supports bytes or words as inputs; this model reads "
-            + ("both words and characters." if config.inputs == "words+characters" else "characters of its own.")
+            "The bilm format supports bytes or words as inputs; this model has "
+            + ("both words and characters." if config.inputs == "words+characters" else "a character vocabulary.")
         )
     if config.inputs == "words" and config.word_embedding_dim not in (None, config.output_dim):
         raise ValueError(
-            f"The bilm format supports word embeddings of the LSTM's output size {config.output_dim}; "
-            f"this model's have {config.word_embedding_dim} dimensions."
+            f"The bilm format supports word embeddings of the LSTM's output size, {config.output_dim}; "
+            f"those of this model have {config.word_embedding_dim} dimensions."
         )
 
 

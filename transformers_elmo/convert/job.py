@@ -86,7 +86,7 @@ def check_output(output: Path):
 
 @contextmanager
 def unpacking_folder(parent: Path) -> Iterator[Path]:
-    """Yield a scratch folder for archives. It will be gone, so errors name a file in it by its path in the archive."""
+    """Yield a folder to unpack archives into, and shorten its paths in errors to those in the archive."""
     with scratch_folder(parent) as scratch:
         try:
             yield scratch
@@ -129,7 +129,7 @@ def weight_files(source: Source) -> str:
 
 
 def match_weights(source: Source, model: ElmoPreTrainedModel) -> dict[str, tuple[tuple[str, ...], Conversion]]:
-    """Return the parameters for each array and their conversion, or raise for the first weight that does not fit.
+    """Return the parameters and the conversion for each array, or raise for the first weight that does not fit.
 
     Every array must have parameters, every parameter an array (except for the mix), and all shapes must agree.
     """
@@ -154,10 +154,10 @@ def match_weights(source: Source, model: ElmoPreTrainedModel) -> dict[str, tuple
         matches[original] = match
         originals |= dict.fromkeys(names, original)
     if unmatched:
-        others = f" and {len(unmatched) - 1} other weights have" if len(unmatched) > 1 else " has"
+        others = f" and {len(unmatched) - 1} other weights are" if len(unmatched) > 1 else " is"
         raise ValueError(
-            f"{unmatched[0].file}: {unmatched[0].name}{others} no place in the model that the options describe: "
-            "do the weights and the options belong together?"
+            f"{unmatched[0].file}: {unmatched[0].name}{others} not in the model that the options describe: "
+            "check that the weights and the options belong together."
         )
     missing = [name for name in shapes if name not in originals and not name.startswith("mix.")]
     if missing:
@@ -195,7 +195,7 @@ class SafetensorsFile:
     """A safetensors file of float32 arrays that are written one at a time, in any order.
 
     The safetensors library needs all of them in memory at once. Here the data also starts at a multiple of 64 bytes and
-    the largest arrays come first, so that a model can use them where they are memory-mapped.
+    the largest arrays come first, so a model can use them memory-mapped, without a copy.
     """
 
     def __init__(self, path: Path, shapes: dict[str, tuple[int, ...]]):

@@ -4,7 +4,7 @@
 
 It runs on the original arrays and shares no code with the model, the tokenizer or the tables of weight names, so that
 a mistake in one of them shows. Each format follows its original code: first bilm-tf, then AllenNLP and
-ELMoForManyLangs. All in float64, one sentence and one time step after the other.
+ELMoForManyLangs. Everything is computed in float64, one sentence and one time step at a time.
 
 Shapes: N words of all sentences, T of one sentence; W characters per word, D character embedding; F filters; H cells
 and P outputs per direction; L layers; V vocabulary.
@@ -39,7 +39,7 @@ def softmax(x):
 
 
 def max_pooled_convolution(embedded: np.ndarray, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """embedded (N, W, D), kernel (width, D, f), bias (f,) -> the maximum of each filter over positions (N, f)"""
+    """Return each filter's maximum over positions: embedded (N, W, D), kernel (width, D, f), bias (f,) -> (N, f)."""
     positions = embedded.shape[1] - len(kernel) + 1
     scores = sum(embedded[:, start : start + positions] @ kernel[start] for start in range(len(kernel)))
     return scores.max(1) + bias
@@ -48,7 +48,7 @@ def max_pooled_convolution(embedded: np.ndarray, kernel: np.ndarray, bias: np.nd
 def run_bilm(
     x: np.ndarray, sentences: list[list[str]], cell: Callable[[int, int], Cell], num_layers: int, skip: bool
 ) -> list[np.ndarray]:
-    """x (N, P) -> (L + 1, T, 2P) per sentence, forward half first"""
+    """Run the LSTMs of both directions: x (N, P) -> (L + 1, T, 2P) per sentence, forward half first."""
     split = np.split(x, np.cumsum([len(sentence) for sentence in sentences])[:-1])  # (T, P) per sentence
     directions = []
     for d in range(2):
@@ -68,7 +68,7 @@ def run_bilm(
 
 
 def mix(layers: np.ndarray, weights: np.ndarray, gamma: float, layer_norm: bool = False) -> np.ndarray:
-    """Equation (1) of the paper: layers (L + 1, T, 2P) -> (T, 2P)"""
+    """Mix the layers by equation (1) of the paper: (L + 1, T, 2P) -> (T, 2P)."""
     if layer_norm:
         mean = layers.mean((1, 2), keepdims=True)
         layers = (layers - mean) / np.sqrt(((layers - mean) ** 2).mean((1, 2), keepdims=True) + 1e-13)
@@ -76,7 +76,7 @@ def mix(layers: np.ndarray, weights: np.ndarray, gamma: float, layer_norm: bool 
 
 
 def next_words(layers: np.ndarray, weight: np.ndarray, bias: np.ndarray, rows: int = 1 << 16) -> np.ndarray:
-    """layers (L + 1, T, 2P), weight (V, P), bias (V,) -> log-probabilities of the next word per direction (2, T, V)"""
+    """Return the next word's log-probabilities: layers (L + 1, T, 2P), weight (V, P), bias (V,) -> (2, T, V)."""
     halves = np.stack(np.split(layers[-1], 2, -1))  # (2, T, P)
     parts = [halves @ weight[start : start + rows].T.astype(np.float64) for start in range(0, len(weight), rows)]
     scores = np.concatenate(parts, -1) + bias
@@ -100,7 +100,7 @@ class BilmTf:
         self.options, self.read, self.word_rows = options, read, word_rows or {}
 
     def __call__(self, sentences: list[list[str]]) -> list[np.ndarray]:
-        """Sentences of words, boundaries included -> (L + 1, T, 2P) per sentence"""
+        """Return the layers (L + 1, T, 2P) of each sentence, a list of words with its boundaries."""
         lstm, words = self.options["lstm"], [word for sentence in sentences for word in sentence]
         x = self.encode_characters(words) if self.options.get("char_cnn") else self.embed(words)
         return run_bilm(x, sentences, self.cell, lstm.get("n_layers", 1), lstm.get("use_skip_connections", False))
@@ -142,7 +142,7 @@ class BilmTf:
 
 
 class TorchElmo:
-    """What the two torch implementations share; the attributes are the prefixes of a format's weights."""
+    """The code that both torch implementations share; the attributes are the prefixes of a format's weights."""
 
     convolution: str
     highway: str
@@ -152,7 +152,7 @@ class TorchElmo:
         self.options, self.read = options, read
 
     def convolve(self, embedded: np.ndarray, options: dict) -> np.ndarray:
-        """(N, W, D) -> (N, F)"""
+        """Apply the convolutions and the highway layers: (N, W, D) -> (N, F)."""
         pooled = []
         for i in range(len(options["filters"])):
             kernel = self.read(self.convolution.format(i) + "weight")  # (f, D, width)
@@ -189,7 +189,7 @@ class AllenNlp(TorchElmo):
 
     def __call__(self, sentences: list[list[str]]) -> list[np.ndarray]:
         embedder, options = "_elmo_lstm._token_embedder.", self.options["lstm"]
-        # Words have 50 characters whatever the options say, and row 0 of the embedding is padding.
+        # Words are padded to 50 characters, regardless of the options, and row 0 of the embedding is padding.
         ids = np.array([byte_ids(word, 50) for sentence in sentences for word in sentence]) + 1
         x = self.convolve(self.read(embedder + "_char_embedding_weights")[ids], self.options["char_cnn"])
         x = x @ self.read(embedder + "_projection.weight").T + self.read(embedder + "_projection.bias")
@@ -198,7 +198,7 @@ class AllenNlp(TorchElmo):
 
 
 class ManyLangs(TorchElmo):
-    """ELMoForManyLangs: a word embedding beside a CNN over characters of its own, with swapped word marks."""
+    """ELMoForManyLangs: a word embedding and a CNN over a vocabulary of characters, with swapped word marks."""
 
     convolution = "convolutions.{}."
     highway = "highways._layers.{}."

@@ -42,13 +42,13 @@ def check_access(repo: str) -> HfApi:
 def push(
     folder: Path, repo: str, *, private: bool = False, revision: str | None = None, message: str | None = None
 ) -> str:
-    """Push a checkpoint as one commit, and return its URL. The repository is created if it does not exist.
+    """Push a checkpoint as one commit, and return the commit's URL. The repository is created if it does not exist.
 
-    A README.md is added if there is none; its usage loads the repository.
+    A README.md is added if there is none. Its usage section loads the checkpoint from the repository.
     """
-    config, parameters = check_checkpoint(folder)
+    config, num_parameters = check_checkpoint(folder)
     readme = folder / "README.md"
-    card = read_text(readme) if readme.is_file() else model_card(config, repo, parameters)
+    card = read_text(readme) if readme.is_file() else model_card(config, repo, num_parameters)
     files = [
         path
         for path in sorted(folder.rglob("*"))
@@ -56,7 +56,7 @@ def push(
     ]
     api = check_access(repo)
     with hub_errors(repo):
-        # None keeps the organisation's default, False would override it.
+        # None keeps the organization's default; False would override it.
         repo = api.create_repo(repo, private=private or None, exist_ok=True).repo_id
         if private and not api.model_info(repo).private:
             raise ValueError(
@@ -101,19 +101,19 @@ def check_checkpoint(folder: Path) -> tuple[ElmoConfig, int]:
         config = ElmoConfig.from_pretrained(folder)
     except (StrictDataclassError, ValueError) as error:
         raise ValueError(f"{folder / 'config.json'} must describe an ELMo model: {one_line(error)}.") from error
-    parameters = 0
+    num_parameters = 0
     for name in weights:
         try:
             with safe_open(folder / name, "pt") as file:
-                parameters += sum(math.prod(file.get_slice(key).get_shape()) for key in file.keys())  # noqa: SIM118
+                num_parameters += sum(math.prod(file.get_slice(key).get_shape()) for key in file.keys())  # noqa: SIM118
         except SafetensorError as error:
             raise OSError(f"{folder / name} must be a safetensors file; it is not, or it is truncated.") from error
-    return config, parameters
+    return config, num_parameters
 
 
 @contextmanager
 def hub_errors(repo: str) -> Iterator[None]:
-    """Turn errors of the Hub and of the network into one sentence each."""
+    """Turn an error of the Hub or the network into one sentence."""
     try:
         yield
     except LocalTokenNotFoundError as error:
@@ -144,7 +144,7 @@ def hub_errors(repo: str) -> Iterator[None]:
 
 
 def status_message(repo: str, error: HfHubHTTPError) -> str:
-    """Return what a status means to the user, with the Hub's own message."""
+    """Explain an HTTP error to the user, with the Hub's own message."""
     status = error.response.status_code
     message = f" ({' '.join(error.server_message.split())[:200]})" if error.server_message else ""
     if status == 401:
@@ -158,5 +158,5 @@ def status_message(repo: str, error: HfHubHTTPError) -> str:
             "token."
         )
     if status == 429 or status >= 500:
-        return f"The Hub failed to accept {repo} with status {status}{message}: try again later."
-    return f"The Hub refused {repo} with status {status}{message}."
+        return f"The Hub could not accept {repo}, status {status}{message}: try again later."
+    return f"The Hub refused {repo}, status {status}{message}."

@@ -26,16 +26,16 @@ class Release:
 
     name: str
     description: str
-    language: str | None  # ISO 639-1, or 639-3 for languages without such a code
+    language: str | None  # ISO 639-1 code, or ISO 639-3 if there is none
     license: str | None  # the Hub's identifier
     homepage: str
     files: tuple[RemoteFile, ...]
 
 
 ALLENNLP = "https://allenai.org/allennlp/software/elmo"
-S3 = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/"  # the same bucket has two names
+S3 = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/"  # the same as BUCKET
 BUCKET = "https://allennlp.s3.amazonaws.com/models/elmo/"
-SMALL, MEDIUM, LARGE, LARGER = (
+SMALL, MEDIUM, LARGE, LARGE_5_5B = (
     f"{sizes}/elmo_{sizes}"
     for sizes in (
         "2x1024_128_2048cnn_1xhighway",
@@ -79,8 +79,8 @@ ORIGINAL = files(
     weights=f"{BUCKET}{LARGE}_weights.hdf5 {S3}{LARGE}_weights.hdf5",
 )
 ORIGINAL_5_5B = files(
-    options=f"{S3}{LARGER}_options.json {BUCKET}{LARGER}_options.json",
-    weights=f"{S3}{LARGER}_weights.hdf5 {BUCKET}{LARGER}_weights.hdf5",
+    options=f"{S3}{LARGE_5_5B}_options.json {BUCKET}{LARGE_5_5B}_options.json",
+    weights=f"{S3}{LARGE_5_5B}_weights.hdf5 {BUCKET}{LARGE_5_5B}_weights.hdf5",
 )
 # A character model only needs the vocabulary for its softmax.
 SOFTMAX = files(
@@ -88,7 +88,7 @@ SOFTMAX = files(
     vocab=f"{S3}vocab-2016-09-10.txt {BUCKET}vocab-2016-09-10.txt",
 )
 SOFTMAX_5_5B = files(
-    softmax=f"{S3}{LARGER}_softmax_weights.hdf5",
+    softmax=f"{S3}{LARGE_5_5B}_softmax_weights.hdf5",
     vocab=f"{S3}2x4096_512_2048cnn_2xhighway_5.5B/tf_checkpoint/vocab-enwiki-news-500000.txt",
 )
 ALLENNLP_RELEASES = [

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ..files import one_line
+
 POLYNOMIAL = 0x82F63B78  # of CRC-32C, bits reversed: bit 31 is x^0, bit 0 is x^31, x^32 is implicit
 LANES = 1 << 14  # 32-bit words that are checksummed in parallel
 
@@ -34,7 +36,7 @@ DTYPES = {
 
 
 def multiply(a, b):
-    """Multiply polynomials over GF(2), modulo that of the checksum: integers or uint32 arrays."""
+    """Multiply polynomials over GF(2), integers or uint32 arrays, modulo the polynomial of the checksum."""
     product = 0
     for bit in range(31, -1, -1):
         product = product ^ (a >> bit & 1) * b
@@ -43,21 +45,23 @@ def multiply(a, b):
 
 
 @cache
-def zeros(size: int) -> int:
+def shift_factor(size: int) -> int:
     """Return x^(8 size), the factor by which `size` trailing zero bytes change a checksum."""
     if size == 0:
         return 1 << 31
-    half = zeros(size // 2)
+    half = shift_factor(size // 2)
     return multiply(multiply(half, half), 1 << 23 if size % 2 else 1 << 31)
 
 
 @cache
 def tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the products of `zeros(4 * LANES)` with each lower and upper half of a word (65536,), and lane factors."""
-    halves, weights = np.arange(1 << 16, dtype="<u4"), np.array([zeros(4)], "<u4")
+    """Return the products of `shift_factor(4 * LANES)` with each lower and each upper half of a word, (65536,) each,
+    and the factor of each lane, (LANES,).
+    """
+    halves, weights = np.arange(1 << 16, dtype="<u4"), np.array([shift_factor(4)], "<u4")
     while len(weights) < LANES:
-        weights = np.concatenate([multiply(zeros(4 * len(weights)), weights), weights])
-    row = zeros(4 * LANES)
+        weights = np.concatenate([multiply(shift_factor(4 * len(weights)), weights), weights])
+    row = shift_factor(4 * LANES)
     return multiply(row, halves), multiply(row, halves << 16), weights
 
 
@@ -71,13 +75,13 @@ def crc32c(data: bytes | np.ndarray) -> int:
     lower, upper, weights = tables()
     first = len(data) % (4 * LANES)  # bytes of the first row, the only one that may be shorter
     sums = np.zeros(4 * min(LANES, -(-len(data) // 4)), np.uint8)
-    sums[len(sums) - first :] = data[:first]  # leading zeros do not change it
+    sums[len(sums) - first :] = data[:first]  # leading zeros do not change the sum
     sums = sums.view("<u4")  # one per lane
     for row in data[first:].view("<u4").reshape(-1, LANES):
         # No index is out of range; "clip" is just numpy's fastest mode.
         sums = lower.take(sums & 0xFFFF, mode="clip") ^ upper.take(sums >> 16, mode="clip") ^ row
     total = int(np.bitwise_xor.reduce(multiply(weights[LANES - len(sums) :], sums)))
-    return total ^ multiply(zeros(len(data)), 0xFFFFFFFF) ^ 0xFFFFFFFF  # inverted before and after, by definition
+    return total ^ multiply(shift_factor(len(data)), 0xFFFFFFFF) ^ 0xFFFFFFFF  # inverted before and after
 
 
 def masked(checksum: int) -> int:
@@ -85,7 +89,7 @@ def masked(checksum: int) -> int:
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def little(data: bytes) -> int:
+def little_endian(data: bytes) -> int:
     return int.from_bytes(data, "little")
 
 
@@ -123,9 +127,9 @@ def decompress_snappy(data: bytes) -> bytes:
         tag = packed.take(1)[0]
         kind, size = tag & 3, (tag >> 2) + 1
         if kind == 0:
-            out += packed.take(size if size <= 60 else little(packed.take(size - 60)) + 1)
+            out += packed.take(size if size <= 60 else little_endian(packed.take(size - 60)) + 1)
             continue
-        back = little(packed.take((1, 2, 4)[kind - 1]))
+        back = little_endian(packed.take((1, 2, 4)[kind - 1]))
         if kind == 1:
             back, size = back | tag >> 5 << 8, (tag >> 2 & 7) + 4
         if not 0 < back <= len(out):
@@ -138,19 +142,20 @@ def decompress_snappy(data: bytes) -> bytes:
 
 
 def read_block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the keys and values of a block. A key is stored as the length of the prefix it shares with the previous
-    one, and the rest.
+    """Yield the keys and values of a block.
+
+    A key is stored as the length of the prefix that it shares with the previous key, and the rest.
     """
     stored = Cursor(table[offset:])
     block, compression, checksum = stored.take(size), stored.take(1), stored.take(4)
-    if masked(crc32c(block + compression)) != little(checksum):
+    if masked(crc32c(block + compression)) != little_endian(checksum):
         raise ValueError(f"the block at byte {offset} fails its checksum; it is damaged, download it again")
     if compression not in (b"\0", b"\1"):
         raise ValueError(f"the block at byte {offset} has compression {compression[0]}, not 0 (none) or 1 (Snappy)")
     if compression == b"\1":
         block = decompress_snappy(block)
-    # At the end, for binary search: the offsets of complete keys, 4 bytes each, and their number.
-    end = len(block) - 4 * little(block[-4:]) - 4
+    # The block ends with an index for binary search: the offsets of complete keys, 4 bytes each, and their number.
+    end = len(block) - 4 * little_endian(block[-4:]) - 4
     if end < 0:
         raise ValueError(f"the block at byte {offset} is too short; it is damaged")
     entries, key = Cursor(block[:end]), b""
@@ -188,7 +193,7 @@ def read_message(data: bytes, known: dict[int, type]) -> dict[int, list]:
         elif kind == 2:
             value = message.take(message.varint())
         elif kind == 5:
-            value = little(message.take(4))
+            value = little_endian(message.take(4))
         if not isinstance(value, known.get(field, int | bytes)):
             raise ValueError(f"it does not describe variables: field {field} has wire type {kind}")
         found[field].append(value)
@@ -242,7 +247,7 @@ class TensorBundle(Mapping[str, np.ndarray]):
         if not self.index.exists():
             hint = ", or load and save it with TensorFlow if it is of format V1" if self.prefix.is_file() else ""
             raise FileNotFoundError(
-                f"Cannot read {prefix}: there is no {self.index}; pass a checkpoint's path without its suffix{hint}"
+                f"Cannot read {prefix}: there is no {self.index}; pass a checkpoint's path without its suffix{hint}."
             )
         table = self.index.read_bytes()
         try:
@@ -253,7 +258,7 @@ class TensorBundle(Mapping[str, np.ndarray]):
                 key.decode(): Entry.parse(value) for key, value in records.items() if not key.startswith(b"\0")
             }
         except ValueError as error:
-            raise ValueError(f"Cannot read {self.index}: {error}") from error
+            raise ValueError(f"Cannot read {self.index}: {one_line(error)}.") from error
 
     @staticmethod
     def _read_header(message: bytes) -> int:
@@ -272,11 +277,11 @@ class TensorBundle(Mapping[str, np.ndarray]):
         entry = self._entries[name]
         path = Path(f"{self.prefix}.data-{entry.shard:05d}-of-{self._shards:05d}")
         if not path.exists():
-            raise FileNotFoundError(f"Cannot read {name} of {self.index}: {path} is missing; put it next to the index")
+            raise FileNotFoundError(f"Cannot read {name} of {self.index}: {path} is missing; put it next to the index.")
         try:
             return self._read_tensor(entry, path)
         except ValueError as error:
-            raise ValueError(f"Cannot read {name} of {path}: {error}") from error
+            raise ValueError(f"Cannot read {name} of {path}: {one_line(error)}.") from error
 
     @staticmethod
     def _read_tensor(entry: Entry, path: Path) -> np.ndarray:

@@ -20,9 +20,9 @@ from . import checkpoint_activations, numpy_elmo
 from .sources import Source
 
 TOLERANCE = 1e-5
-# Relative to the largest value, for values above 10, where float32 has fewer decimals. LSTM layers round by the size of
-# the word vectors that they read, and trained vectors of <S> and </S> can be above 100. A logit sums up the differences
-# of a whole vector.
+# Relative to the largest value, for values above 10, where float32 has fewer decimals. Rounding errors of LSTM layers
+# grow with the word vectors that they read, and trained vectors of <S> and </S> can be above 100. A logit sums the
+# errors of a whole vector.
 RELATIVE_TOLERANCE = 1e-6
 RELATIVE_TOLERANCE_OF_LOGITS = 1e-5
 
@@ -70,7 +70,7 @@ class Verification:
 
 @dataclass(frozen=True)
 class Activations:
-    """What the source or the checkpoint computes for the sentences."""
+    """The outputs of the source or of the checkpoint for the sentences."""
 
     layers: list[np.ndarray]  # (L + 1, T, 2P) per sentence
     mixes: list[np.ndarray]  # (T, 2P) per sentence
@@ -101,7 +101,7 @@ def verify(source: Source, checkpoint: Path) -> Verification:
 
 
 def known_words(tokenizer) -> list[str]:
-    """Return twelve words from all over the vocabulary."""
+    """Return up to twelve words, spread evenly over the sorted vocabulary."""
     not_words = (*tokenizer.all_special_tokens, "<row ", "<line ")  # the last two are placeholders
     words = [word for word in sorted(tokenizer.get_vocab()) if not word.startswith(not_words)]
     return words[:: max(1, len(words) // 12)][:12]
@@ -123,7 +123,7 @@ def run_source(source: Source, sentences: list[list[str]]) -> Activations:
 
 
 def word_ids(source: Source, sentences: list[list[str]]) -> list[list[int]] | None:
-    """Return the ids of words with boundaries, one more than their rows in the source."""
+    """Return the word ids of each sentence, boundaries included: a word's row plus one, as 0 is padding."""
     tokenizer, rows = source.tokenizer, source.word_rows
     if rows is None:
         return None

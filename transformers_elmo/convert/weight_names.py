@@ -15,7 +15,7 @@ import torch
 
 @dataclass(frozen=True)
 class Conversion:
-    """One original tensor <-> one or more of our parameters, bit for bit. Meta tensors convert their shapes."""
+    """One original tensor <-> one or more of our parameters, bit for bit; of meta tensors, the shapes."""
 
     to_hf: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]
     to_original: Callable[..., torch.Tensor]
@@ -41,9 +41,9 @@ TF_GATES = Conversion(lambda a: (reorder_gates(a, 0, 2, 3, 1),), lambda a: reord
 TF_KERNEL = Conversion(
     lambda a: reorder_gates(a, 0, 2, 3, 1).chunk(2), lambda x, h: reorder_gates(torch.cat([x, h]), 0, 3, 1, 2)
 )
-# AllenNLP and ELMoForManyLangs: gates i, f, j, o, torch's order. Their highway is one matrix (2F, F) for the
-# transformed and the carried half, and their gate weights the input where ours weights the transformed half:
-# sigmoid(-x) = 1 - sigmoid(x), so the sign of the second half flips.
+# AllenNLP and ELMoForManyLangs: gates i, f, j, o, torch's order. Their highway is one matrix (2F, F) for the transform
+# and the gate, which weights the input; our gate (`carry`, as in bilm-tf) weights the transform. As
+# sigmoid(-x) = 1 - sigmoid(x), the gate's weights change sign.
 TORCH_GATES = Conversion(lambda a: (reorder_gates(a, 0, 1, 3, 2),), lambda a: reorder_gates(a, 0, 1, 3, 2))
 TORCH_GATES_TRANSPOSED = Conversion(
     lambda a: (reorder_gates(a.t(), 0, 1, 3, 2),), lambda a: reorder_gates(a, 0, 1, 3, 2).t()
@@ -67,7 +67,7 @@ class NameTable:
         self.directions = dict(zip(directions, ("forward", "backward")))
 
     def to_hf(self, name: str) -> tuple[tuple[str, ...], Conversion] | None:
-        """Return our names for an original name, and the conversion; None if the format has no such name."""
+        """Return our names for an original name, and the conversion; None if the format does not have the name."""
         for original, hf_names, conversion in self.rows:
             if (fields := match(original, name, self.directions)) is not None:
                 if "d" in fields:
@@ -76,7 +76,7 @@ class NameTable:
         return None
 
     def to_original(self, name: str) -> tuple[str, tuple[str, ...], Conversion] | None:
-        """Return the original name for one of ours, all of our names that it combines, and the conversion."""
+        """Return the original name for one of ours, all of our names that it covers, and the conversion; or None."""
         directions = {ours: original for original, ours in self.directions.items()}
         for original, hf_names, conversion in self.rows:
             for hf_name in hf_names:
@@ -89,7 +89,7 @@ class NameTable:
 
 
 def match(template: str, name: str, directions: Iterable[str]) -> dict[str, str] | None:
-    """Return the `i` and `d` that turn a template into a name, None if none do."""
+    """Return the `i` and `d` in a name, or None if it does not match the template."""
     pattern = re.escape(template)
     pattern = pattern.replace(r"\{i\}", r"(?P<i>\d+)").replace(r"\{d\}", rf"(?P<d>{'|'.join(directions)})")
     found = re.fullmatch(pattern, name)

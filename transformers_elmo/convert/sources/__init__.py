@@ -1,6 +1,6 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""Released ELMos: what a conversion needs to know of one, and which format a file or folder has.
+"""Released ELMos: `Source`, which a conversion reads, and the detection of formats.
 
 Each format has a module of its own, whose opener returns a `Source`.
 """
@@ -38,7 +38,7 @@ class Source:
 
     @property
     def files(self) -> list[Path]:
-        """All files that it was read from; a TensorFlow checkpoint is several."""
+        """All files that the source was read from; a TensorFlow checkpoint is several."""
         files = []
         for path in dict.fromkeys([*(stored.file for stored in self.arrays.values()), *self.text_files]):
             if path.is_file():
@@ -48,7 +48,7 @@ class Source:
         return files
 
     def read_parameter(self, name: str) -> np.ndarray | None:
-        """Return the original array of a parameter of the model, None if the source has none."""
+        """Return the original array for a parameter of the model, or None if the source lacks it."""
         for original, stored in self.arrays.items():
             found = self.name_table.to_hf(original)
             if found is not None and found[0] == (name,):
@@ -66,7 +66,7 @@ class StoredArray:
     load: Callable[[], np.ndarray]
 
     def read(self) -> np.ndarray:
-        """Return it as float32."""
+        """Load the array as float32, or raise if it is damaged or not finite."""
         try:
             array = self.load()
         except (OSError, ValueError, RuntimeError) as error:
@@ -103,7 +103,7 @@ class ExtraFiles:
         return path
 
     def find(self, flag: str, folder: Path, name: str, pattern: str) -> Path | None:
-        """Return the file passed as --`flag`, else the file `name` in a folder, else the only one like `pattern`."""
+        """Return the file passed as --`flag`, else the file `name` in `folder`, else the only match of `pattern`."""
         if (path := self.get(flag)) is not None:
             return path
         if (folder / name).is_file():
@@ -151,7 +151,7 @@ def open_source(path: Path, extra_files: ExtraFiles, scratch: Path) -> Source:
 
 
 def open_folder(folder: Path, extra_files: ExtraFiles, scratch: Path) -> Source:
-    """Open the one released ELMo in a folder."""
+    """Open the released ELMo in a folder that contains exactly one."""
     visible = [path for path in folder.iterdir() if not path.name.startswith(".")]
     names = {path.name for path in visible}
     weights, checkpoints = bilm.weights_in(folder), tensorflow.checkpoints_in(folder)

@@ -35,7 +35,7 @@ def open_allennlp(folder: Path, extra_files: ExtraFiles) -> Source:
         options,
         options_file,
         forget_bias=0.0,  # the weights include it
-        max_characters_per_token=50,  # whatever the options say
+        max_characters_per_token=50,  # AllenNLP ignores the options' value
         char_vocab_size=262,
         mix_layer_norm=mix_layer_norm,
     )
@@ -56,7 +56,7 @@ def elmo_arrays(arrays: dict[str, StoredArray], path: Path, notes: list[str]) ->
     """Return the weights of the `Elmo` module in a model, by their names in the module."""
     prefixes = [name.removesuffix(CHARACTER_EMBEDDING) for name in arrays if name.endswith(CHARACTER_EMBEDDING)]
     if not prefixes:
-        raise ValueError(f"{path} must contain a model with an ELMo, a weight …{CHARACTER_EMBEDDING}; it has none.")
+        raise ValueError(f"{path} must contain an ELMo, with a weight …{CHARACTER_EMBEDDING}; it does not.")
     prefix = prefixes[0]
     if len(prefixes) > 1:
         notes.append(f"The model has {len(prefixes)} ELMos; this is {prefix.rstrip('.')}.")
@@ -106,7 +106,8 @@ def find_options(
             return read_json(candidate), candidate
     if not re.search(r"/elmo_2x\d+_\d+_2048cnn_[12]xhighway(_\w+)?_options\.json$", name):
         raise FileNotFoundError(
-            f"{weights} comes without the options of its ELMo ({name or 'none are named'}): pass them with --options."
+            f"{weights} requires the options of its ELMo, but "
+            f"{f'{name} is not a local file' if name else 'config.json does not name them'}: pass them with --options."
         )
     options = options_from_shapes(
         arrays=arrays,

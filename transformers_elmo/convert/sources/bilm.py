@@ -141,7 +141,7 @@ def find_options(weights: Path, extra_files: ExtraFiles) -> Path:
     path = extra_files.find("options", folder=weights.parent, name="options.json", pattern="*options*.json")
     if path is None:
         raise FileNotFoundError(
-            f"{weights} requires its options.json, and {weights.parent} has none: pass it with --options."
+            f"{weights} requires its options.json, and {weights.parent} does not contain one: pass it with --options."
         )
     return path
 
@@ -170,7 +170,7 @@ def bilm_source(
     options_file: Path,
     vocab_file: Path | None,
 ) -> Source:
-    """Put together a biLM of bilm-tf, from any of the formats that derive their names from it."""
+    """Return the source for a format whose weight names derive from bilm-tf's."""
     arrays = {name: byte_embedding(array) if name.endswith("char_embed") else array for name, array in arrays.items()}
     by_hdf5_name = {hdf5_name(name): array for name, array in arrays.items()}
     words, notes, fields = None, [], {}
@@ -251,7 +251,7 @@ def read_vocabulary(path: Path) -> list[str]:
     In bilm-tf a repeated word has the id of its last line. Empty lines and earlier repetitions get a placeholder.
     """
     lines = [line.strip() for line in io.StringIO(read_text(path), newline=None)]
-    words = [word for word in lines if word != "!!!MAXTERMID"]
+    words = [word for word in lines if word != "!!!MAXTERMID"]  # bilm-tf skips these lines
     last = {word: row for row, word in enumerate(words)}
     return [word if word and last[word] == row else f"<line {row + 1}>" for row, word in enumerate(words)]
 
@@ -275,7 +275,7 @@ def check_rows(array: StoredArray, options: dict, options_file: Path, words: lis
 
 
 def bilm_config(options: dict, path: Path, **fields) -> ElmoConfig:
-    """Return the configuration for bilm-tf's options; errors name the options, not the fields of ElmoConfig."""
+    """Return the configuration for bilm-tf's options, or raise if they lack one or have one of a wrong type."""
     for name, (types, is_required) in BILM_OPTIONS.items():
         *groups, key = name.split(".")
         group: Any = options
@@ -315,7 +315,7 @@ def unused_pad_token(words) -> str:
 
 
 def float64_reader(arrays: dict[str, StoredArray]) -> Callable[[str], np.ndarray]:
-    """Return the function by which the numpy implementation reads an array."""
+    """Return a function that reads an array as float64, for numpy_elmo.py."""
     return lambda name: arrays[name].read().astype(np.float64)
 
 
@@ -341,7 +341,7 @@ def options_from_shapes(
             if "{i}" not in name:
                 break
         if not shapes[part] and part != "highway":
-            raise ValueError(f"{path} must contain an ELMo, with a weight {name.format(i=0)}; it has none.")
+            raise ValueError(f"{path} must contain an ELMo, with the weight {name.format(i=0)}; it does not.")
     try:
         dim, projection_dim = lstm_size(shapes["projection"][0])
         return {

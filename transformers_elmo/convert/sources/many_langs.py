@@ -34,6 +34,7 @@ PUBLISHED_OPTIONS: dict[str, Any] = {
 
 
 def open_many_langs(folder: Path, extra_files: ExtraFiles) -> Source:
+    """Open the folder of a model: config.json, the options that it names, the pickles and the dictionaries."""
     extra_files.reject("options", "vocab", "softmax", format="ELMoForManyLangs")
     options, options_file = find_options(folder)
     embedder, encoder = options["token_embedder"], options["encoder"]
@@ -49,6 +50,7 @@ def open_many_langs(folder: Path, extra_files: ExtraFiles) -> Source:
             f"sizes; both are {embedder['word_dim']}."
         )
     fields = {
+        # by word_dim and char_dim
         "inputs": "+".join(kind for kind in ("words", "characters") if embedder[f"{kind[:4]}_dim"]),
         "max_characters_per_token": embedder["max_characters_per_token"],
         "lstm_dim": encoder["dim"],
@@ -105,7 +107,7 @@ def open_many_langs(folder: Path, extra_files: ExtraFiles) -> Source:
 
 
 def find_options(folder: Path) -> tuple[dict, Path]:
-    """Return the options that config.json refers to by a path on another machine, of which only the name counts."""
+    """Return the options and their file, which config.json names by a path on another machine: only the name counts."""
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"{folder} must contain the config.json of ELMoForManyLangs; it does not.")
     config_path = read_json(folder / "config.json").get("config_path")
@@ -135,7 +137,7 @@ def find_options(folder: Path) -> tuple[dict, Path]:
 def read_entries(
     kind: str, folder: Path, arrays: dict[str, StoredArray], embedder: dict
 ) -> tuple[dict[str, int] | None, int]:
-    """Return the dictionary for `kind`, "word" or "char", and the rows of its embedding; None if the model has none."""
+    """Return the dictionary for `kind`, "word" or "char", and the number of embedding rows; None, 0 without either."""
     if embedder[f"{kind}_dim"] == 0:
         return None, 0
     name = f"{kind}_emb_layer.embedding.weight"
@@ -165,7 +167,7 @@ def read_dictionary(path: Path) -> dict[str, int]:
     entries = {}
     for line in filter(None, io.StringIO(read_text(path), newline=None).read().split("\n")):
         fields = line.strip().split("\t")
-        # ELMoForManyLangs strips lines too, and takes every character lost by it for the ideographic space.
+        # As in ELMoForManyLangs, a character that is lost by stripping the line is read as an ideographic space.
         key, number = fields if len(fields) == 2 else ("\u3000", fields[-1])
         if len(fields) > 2 or not number.isdecimal():
             raise ValueError(f"{path} must have an entry, a tab and a number on each line; it has {line!r:.80}.")

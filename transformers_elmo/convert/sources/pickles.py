@@ -1,6 +1,6 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""Read the tensors of torch files that are not trusted: nothing that is pickled in them is executed."""
+"""Read the tensors of untrusted torch files, without executing pickled code."""
 
 import pickle
 import re
@@ -16,14 +16,14 @@ from . import StoredArray
 def pickled_arrays(path: Path) -> dict[str, StoredArray]:
     """Return the tensors of a saved state dict by name."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing.")
+        raise FileNotFoundError(f"{path} is required; it is missing.")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except PermissionError:
         raise
-    except Exception as error:  # a damaged file makes torch and pickle raise anything
+    except Exception as error:  # a damaged file can raise any exception
         if isinstance(error, pickle.UnpicklingError) and (code := re.search(r"GLOBAL ([\w.]+)", str(error))):
             raise ValueError(
                 f"{path} must contain tensors only; it refers to {code[1]}, which may execute code, "
