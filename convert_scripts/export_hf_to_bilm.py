@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from transformers_elmo.checkpoints import has_lm_head, load_config, load_model, load_tokenizer
+from transformers_elmo.checkpoints import load
 from transformers_elmo.convert.export import export_bilm
 
 
@@ -20,9 +20,8 @@ def main():
     parser.add_argument("output", type=Path, help="folder to create")
     arguments = parser.parse_args()
     try:
-        config = load_config(arguments.checkpoint)
-        model = load_model(arguments.checkpoint, config, with_lm_head=has_lm_head(config))
-        export_bilm(model, load_tokenizer(arguments.checkpoint), arguments.output)
+        model, tokenizer = load(arguments.checkpoint, with_lm_head=True)
+        export_bilm(model, tokenizer, arguments.output)
     except (OSError, ValueError, RuntimeError) as error:
         sys.exit(f"error: {error}")
 
