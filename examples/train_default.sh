@@ -2,7 +2,7 @@
 # Train the checkpoint that comes with the package: 100 minutes on two cores. What its model card says about the data,
 # its licences and the 5-gram (benchmarks/perplexity.py) was added by hand.
 #
-#     examples/train_default.sh TEXT_FOLDER OUTPUT
+#     examples/train_default.sh TEXT_FOLDER OUTPUT [options of elmo pretrain]
 #
 # TEXT_FOLDER contains novels/train-*.txt.gz, common-voice-en.txt.gz and wikitext-2/train.txt.gz.
 set -euo pipefail

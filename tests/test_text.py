@@ -151,7 +151,7 @@ def test_lines_are_never_split(tmp_path, monkeypatch):
     assert list(read_lines(path)) == ["word " * 100, "", "{}"]
 
 
-def test_too_long_a_line(tmp_path):
+def test_line_that_is_too_long(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("ok\nthe cat sat on the mat\nok\n")
     assert list(read_lines(path, max_bytes=23)) == list(read_lines(path, max_bytes=None))
@@ -191,7 +191,7 @@ def test_standard_input_is_streamed(monkeypatch):
 @pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="needs /dev/fd")
 @pytest.mark.parametrize("read", [read_lines, lambda path: read_texts([Path(path)])], ids=["lines", "texts"])
 def test_pipes(read):
-    """As of `<(zcat ...)` in a shell: they have no position and no size."""
+    """As from `<(zcat ...)` in a shell: they have no position and no size."""
     out, into = os.pipe()
     writer = threading.Thread(target=lambda: (os.write(into, b"a 1\nb 2\n"), os.close(into)))
     writer.start()
@@ -254,8 +254,12 @@ def test_memory_does_not_grow_with_the_file(tmp_path, monkeypatch, name):
         ("a.jsonl", b'["ok"]', "have text in column 'text', line 1 has: a list; choose another column with --column"),
         ("a.jsonl", b'"ok"', "have text in column 'text', line 1 has: a str"),
         ("a.jsonl", b"null", "have text in column 'text', line 1 has: a NoneType"),
-        ("a.jsonl", b'\n{"body": "ok", "n": 1}', "text in column 'text', line 2 has: body, n; choose another column"),
-        ("a.jsonl", b'{"text": 5}', "text in column 'text', line 1 has: text; choose another"),
+        (
+            "a.jsonl",
+            b'\n{"body": "ok", "n": 1}',
+            r"column 'text', line 2 has: body \(str\), n \(int\); choose another column",
+        ),
+        ("a.jsonl", b'{"text": 5}', r"text in column 'text', line 1 has: text \(int\); choose another"),
         (
             "a.parquet",
             LONG_TEXT,
@@ -281,7 +285,7 @@ def test_bad_parquet(tmp_path):
     write_parquet(path, body=["ok"] * 500, n=range(500))
     with pytest.raises(ValueError, match=r"a.parquet must have a column 'text', it has: body, n; choose .* --column"):
         list(read_texts([path]))
-    with pytest.raises(ValueError, match=r"must have text in column 'n', it has: a int; choose .* one of body, n"):
+    with pytest.raises(ValueError, match=r"must have text in column 'n', it has int values; choose .* one of body, n"):
         list(read_texts([path], column="n"))
     content = path.read_bytes()
     for broken in (content[:-9], b"PAR1" + b"\xff" * 200 + content[204:]):

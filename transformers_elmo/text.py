@@ -2,8 +2,8 @@
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """Stream text for embedding and training: plain, .gz, .xz, .jsonl and .parquet files, and standard input.
 
-Training reads texts (`find_files`, `read_texts`), in which line ends and very long lines do not matter. Embedding reads
-sentences (`read_lines`, `read_column`), none of them merged, dropped or cut.
+Training reads texts (`find_files`, `read_texts`) and may get a very long line in parts. Embedding reads sentences
+(`read_lines`, `read_column`), none of them merged, dropped or split.
 """
 
 import codecs
@@ -28,8 +28,8 @@ MAX_PART = 1 << 20  # bytes of a line that are read at once for training; a long
 MAX_LINE = 1 << 26  # bytes of a line to embed
 PARQUET_ROWS = 1 << 12  # rows that are read at once
 
-# The longest part of a long line that ends between two words, but not after a period: whether that belongs to "etc."
-# depends on the next word.
+# The longest part of a long line that ends between two words, but not after a period: whether a period belongs to the
+# word before it, as in "etc.", depends on the next word.
 WHOLE_WORDS = re.compile(r"(?s).*[^.\s]\s")
 WHOLE_WORDS_BYTES = re.compile(WHOLE_WORDS.pattern.encode())
 
@@ -91,7 +91,7 @@ def read_file(path: Path, column: str, encoding_errors: str) -> Iterator[tuple[s
 
 
 def has_columns(path: str | Path) -> bool:
-    """Return whether a file has a text in a column of each row, by its ending, instead of lines."""
+    """Return whether a file has rows and columns instead of lines, by its suffix."""
     return uncompressed_suffix(Path(path)) in (".parquet", ".jsonl", ".json")
 
 
@@ -117,8 +117,10 @@ def read_json_lines(path: Path, column: str, encoding_errors: str) -> Iterator[t
                 f"{path} must hold one JSON object per line, got {line.strip()[:60]!r} in line {number} ({error}); "
                 "correct the line, or rename the file to .txt if it is plain text."
             ) from None
-        if not isinstance(row, dict) or not isinstance(row.get(column, row), (str, type(None))):
-            found = ", ".join(row) if isinstance(row, dict) else f"a {type(row).__name__}"
+        if not isinstance(row, dict) or column not in row or not isinstance(row[column], (str, type(None))):
+            found = f"a {type(row).__name__}"
+            if isinstance(row, dict):
+                found = ", ".join(f"{name} ({type(value).__name__})" for name, value in row.items())
             raise ValueError(
                 f"{path} must have text in column {column!r}, line {number} has: {found}; "
                 "choose another column with --column."
@@ -144,7 +146,7 @@ def read_parquet(path: Path, column: str) -> Iterator[tuple[str, int]]:
                 for text in batch.column(column).to_pylist():
                     if text is not None and not isinstance(text, str):
                         raise ValueError(
-                            f"{path} must have text in column {column!r}, it has: a {type(text).__name__}; "
+                            f"{path} must have text in column {column!r}, it has {type(text).__name__} values; "
                             f"choose another column with --column, one of {', '.join(columns)}."
                         )
                     yield text or "", size * rows_read // max(file.metadata.num_rows, 1)
@@ -160,13 +162,13 @@ def read_parquet(path: Path, column: str) -> Iterator[tuple[str, int]]:
 class Line(NamedTuple):
     number: int  # from 1
     text: str  # without its line end
-    bytes_read: int  # of the file so far, compressed where it is
+    bytes_read: int  # of the file so far, before decompression
 
 
 def decode_lines(
     path: str | Path, encoding_errors: str, max_bytes: int | None = None, split_long_lines: bool = False
 ) -> Iterator[Line]:
-    """Yield the lines of a UTF-8 text file; with `split_long_lines`, parts of a long one have the same number."""
+    """Yield the lines of a UTF-8 text file; with `split_long_lines`, the parts of a long one share its number."""
     name = "standard input" if path == STDIN else str(path)
     for number, line, bytes_read in raw_lines(path, name, max_bytes, split_long_lines):
         if b"\0" in line:
@@ -233,7 +235,7 @@ def raw_lines(
 
 @contextmanager
 def open_binary(path: str | Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """Open a file, or standard input, for reading: the file itself, and the stream of its decompressed bytes."""
+    """Open a file or standard input; yield the file itself and a stream of its decompressed bytes."""
     if path == STDIN:
         yield sys.stdin.buffer, sys.stdin.buffer
         return

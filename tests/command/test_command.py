@@ -131,6 +131,12 @@ def test_wrong_arguments(capsys, checkpoint, tmp_path):
         assert code == 2 and out == "" and "elmo" in err and "Traceback" not in err
 
 
+def test_wrong_numbers(capsys):
+    for value in ("0", "-1", "1.5", "x"):
+        err = run(capsys, "embed", "default", "-o", "x.npz", "--batch-size", value)[2]
+        assert f"--batch-size: must be a whole number, at least 1, got {value}\n" in err
+
+
 def test_traceback_before_or_after_the_verb(capsys, tmp_path):
     arguments = ["embed", "default", "-o", tmp_path / "x.txt"]
     hidden = run(capsys, *arguments)
@@ -148,16 +154,16 @@ def test_bad_checkpoints(capsys, checkpoint, tmp_path, monkeypatch):
     assert_one_sentence(run(capsys, "info", tmp_path), tmp_path)
     BertConfig().save_pretrained(tmp_path / "bert")
     assert_one_sentence(run(capsys, "info", tmp_path / "bert"), "must be an ELMo checkpoint", "bert")
-    cut = tmp_path / "cut"
-    ElmoModel.from_pretrained(checkpoint).save_pretrained(cut)
-    weights = cut / "model.safetensors"
+    truncated = tmp_path / "cut"
+    ElmoModel.from_pretrained(checkpoint).save_pretrained(truncated)
+    weights = truncated / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    assert_one_sentence(run(capsys, "info", cut), cut, "truncated")
-    (cut / "config.json").write_text("{ not json")
-    assert_one_sentence(run(capsys, "info", cut), "config.json")
+    assert_one_sentence(run(capsys, "info", truncated), truncated, "is truncated")
+    (truncated / "config.json").write_text("{ not json")
+    assert_one_sentence(run(capsys, "info", truncated), "config.json")
 
 
-def test_a_closed_pipe_is_no_error(checkpoint):
+def test_a_closed_pipe_is_not_an_error(checkpoint):
     command = [sys.executable, "-m", "transformers_elmo.command", "info", str(checkpoint)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         process.stdout.close()

@@ -58,7 +58,7 @@ def test_a_release_is_downloaded_converted_and_pushed(capsys, calls):
 
 
 def test_wrong_arguments_of_convert(capsys, calls):
-    assert_one_sentence(run(capsys, "convert", "-o", "x"), "SOURCE", "--name")
+    assert_one_sentence(run(capsys, "convert", "-o", "x"), "needs a SOURCE", "--name", "--list")
     assert_one_sentence(run(capsys, "convert", "source", "--name", "small", "-o", "x"), "not both")
     assert_one_sentence(run(capsys, "convert", "source"), "--output")
     assert_one_sentence(run(capsys, "convert", "--name", "nonsense", "-o", "x"), "nonsense")

@@ -113,17 +113,25 @@ def test_bad_input_and_output(capsys, checkpoint, text, tmp_path):
     output = tmp_path / "vectors.npz"
     assert_one_sentence(run(capsys, "embed", checkpoint, empty, "-o", output), empty, "text")
     assert_one_sentence(run(capsys, "embed", checkpoint, latin, "-o", output), latin, "line 2", "0xef")
-    assert_one_sentence(run(capsys, "embed", checkpoint, folder, "-o", output), folder)
-    assert_one_sentence(run(capsys, "embed", checkpoint, tmp_path / "none.txt", "-o", output), "none.txt")
-    assert_one_sentence(run(capsys, "embed", checkpoint, text, "-o", tmp_path / "x.txt"), ".npz")
-    assert_one_sentence(run(capsys, "embed", checkpoint, text, "-o", tmp_path / "no" / "x.npz"), tmp_path / "no")
-    assert_one_sentence(run(capsys, "embed", checkpoint, text, "-o", output, "--device", "nonsense"), "nonsense")
+    assert_one_sentence(
+        run(capsys, "embed", checkpoint, folder, "-o", output), "INPUT must be a file, or -", folder, "is a folder"
+    )
+    assert_one_sentence(
+        run(capsys, "embed", checkpoint, tmp_path / "none.txt", "-o", output), "none.txt does not exist"
+    )
+    assert_one_sentence(run(capsys, "embed", checkpoint, text, "-o", tmp_path / "x.txt"), "must end in .npz")
+    assert_one_sentence(
+        run(capsys, "embed", checkpoint, text, "-o", tmp_path / "no" / "x.npz"), tmp_path / "no", "create it"
+    )
+    for device in ("nonsense", "cuda:99"):
+        result = run(capsys, "embed", checkpoint, text, "-o", output, "--device", device)
+        assert_one_sentence(result, "--device must be a torch device", f"got {device}")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.txt", "folder", "latin.txt", "text.txt"]
 
 
 def test_empty_standard_input(capsys, checkpoint, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
-    assert_one_sentence(run(capsys, "embed", checkpoint, "-o", tmp_path / "x.npz"), "standard input")
+    assert_one_sentence(run(capsys, "embed", checkpoint, "-o", tmp_path / "x.npz"), "standard input contains none")
     assert os.listdir(tmp_path) == []
 
 

@@ -9,7 +9,7 @@ def test_info(capsys, checkpoint):
     code, out, err = run(capsys, "info", checkpoint)
     assert (code, err) == (0, "")
     model = ElmoModel.from_pretrained(checkpoint)
-    for part in (f"{model.num_parameters():,} (float32)", "learned: words", f"{model.config.hidden_size} numbers"):
+    for part in (f"{model.num_parameters():,} (float32)", "learned: words", f"{model.config.hidden_size} dimensions"):
         assert part in out
 
 

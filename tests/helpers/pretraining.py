@@ -1,4 +1,4 @@
-"""Training runs of seconds: a made-up language, a tiny model, and comparisons of what training leaves."""
+"""Training runs of seconds: a made-up language, a tiny model, and comparisons of the trained weights."""
 
 import os
 import random
@@ -54,7 +54,7 @@ def load_weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def assert_same_weights(folder: Path, other: Path):
-    """The weights are equal to the bit."""
+    """Assert that the weights are equal, bit for bit."""
     weights, expected = load_weights(folder), load_weights(other)
     assert weights.keys() == expected.keys()
     for name, weight in weights.items():
@@ -71,7 +71,7 @@ def write(path: Path, content: bytes | str) -> Path:
 
 
 class StopAt(TrainerCallback):
-    """Does what Ctrl-C does, at a known step."""
+    """Send the signal of Ctrl-C at a known step."""
 
     def __init__(self, step: int):
         self.step = step
@@ -79,4 +79,4 @@ class StopAt(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == self.step:
             os.kill(os.getpid(), signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGINT)  # torchrun's, at the same time
+            os.kill(os.getpid(), signal.SIGINT)  # the copy that torchrun forwards

@@ -22,7 +22,7 @@ from transformers_elmo.tokenization_elmo import ElmoTokenizer
 
 TOKENIZER = ElmoTokenizer()
 SPECIALS = {"<PAD>", "<S>", "</S>", "<UNK>"}
-SPLIT_ALREADY = {"pretokenized": True, "one_sentence_per_line": True}
+ALREADY_SPLIT = {"pretokenized": True, "one_sentence_per_line": True}
 TEXT_SENTENCES = "The cat sat . / It sat ! / Löwen roar , Mr. Smith / The cat 的"
 
 
@@ -161,7 +161,7 @@ def test_sentences(tmp_path, text, expected):
         ({}, "Don 't go . / Stay , < unk > ! / It @ - @ is"),
         ({"one_sentence_per_line": True}, "Don 't go . Stay , < unk > ! / It @ - @ is"),
         ({"pretokenized": True}, "Don't go . / Stay, <unk> ! / It @-@ is"),
-        (SPLIT_ALREADY, "Don't go . Stay, <unk> ! / It @-@ is"),
+        (ALREADY_SPLIT, "Don't go . Stay, <unk> ! / It @-@ is"),
         ({"drop_tokens": ("<unk>", "@-@", "Stay")}, "Don 't go . / Stay , ! / It is"),  # "Stay," is not "Stay"
         ({"pretokenized": True, "drop_tokens": ("<unk>", ".")}, "Don't go Stay, ! / It @-@ is"),
     ],
@@ -178,7 +178,7 @@ def test_special_tokens_of_another_tokenizer(tmp_path):
 
 def test_words_are_numbered_by_frequency(tmp_path):
     """Words of equal frequency are numbered in the order of their first appearance."""
-    corpus = build(["d b b a", "c a b e", "d"], tmp_path, **SPLIT_ALREADY)
+    corpus = build(["d b b a", "c a b e", "d"], tmp_path, **ALREADY_SPLIT)
     assert corpus.words == ["b", "d", "a", "c", "e"]
     assert corpus.counts.tolist() == [3, 2, 2, 1, 1]
     assert corpus.tokens.tolist() == [1, 0, 0, 2, 3, 2, 0, 4, 1]
@@ -227,7 +227,7 @@ def test_long_run_of_sentence_ends(tmp_path):
     assert corpus.offsets.tolist() == [0, 200_001, 200_002]
 
 
-@pytest.mark.parametrize("splitting", [{}, {"one_sentence_per_line": True}, {"pretokenized": True}, SPLIT_ALREADY])
+@pytest.mark.parametrize("splitting", [{}, {"one_sentence_per_line": True}, {"pretokenized": True}, ALREADY_SPLIT])
 def test_small_batches_equal_one_large_batch(tmp_path, monkeypatch, splitting):
     draw = np.random.default_rng(0)
     pieces = [*PIECES, "\n", "\n"]
@@ -324,7 +324,7 @@ def test_streamed_dataset(tmp_path):
     dataset = datasets.Dataset.from_dict({"text": TEXT.split("\n"), "n": range(5)}).to_iterable_dataset()
     assert sentences_of(build(dataset["text"], tmp_path)) == TEXT_SENTENCES
     assert sentences_of(build((row["text"] for row in dataset), tmp_path)) == TEXT_SENTENCES
-    with pytest.raises(ValueError, match=r"A text must be a string, got \{.*; of rows, pass the column"):
+    with pytest.raises(ValueError, match=r"A text must be a string, got \{.*; for a dataset, pass its text column"):
         build(dataset, tmp_path)
 
 

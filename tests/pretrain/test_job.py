@@ -120,7 +120,7 @@ def test_vocabulary_file(command, tmp_path, capsys):
     assert main([*command, "--vocab", str(vocabulary), "--steps", "2", "-o", str(tmp_path / "elmo")]) == 0
     assert ElmoTokenizer.from_pretrained(tmp_path / "elmo").convert_ids_to_tokens(list(range(1, 13))) == words
     for wrong, message in (
-        (words[3:], "must begin with <S>, </S>, <UNK>, one per line; <S>, </S>, <UNK> is missing there"),
+        (words[3:], "must begin with <S>, </S>, <UNK>, one per line; missing: <S>, </S>, <UNK>."),
         (words[:3] + words[:2:-1], "must be sorted by frequency"),
     ):
         vocabulary.write_text("\n".join(wrong) + "\n")
@@ -136,14 +136,23 @@ def test_resume_needs_the_same_settings(command, tmp_path, capsys):
     assert "already exists; pass --resume" in capsys.readouterr().err
     assert main([*command, "-o", str(folder), "--steps", "6", "--learning-rate", "0.5", "--resume"]) == 1
     error = capsys.readouterr().err
-    assert f"recipe.learning_rate is 0.5, was {Recipe().learning_rate}" in error and "steps is 6, was 4" in error
+    assert f"recipe.learning_rate is 0.5, was {Recipe().learning_rate}" in error
+    assert "steps is 6, was 4: restore them" in error
     assert main([*command, "-o", str(tmp_path / "none"), "--resume"]) == 1
     assert "no run to resume" in capsys.readouterr().err
-    # How often a run logs does not change its result. All steps have been made: only the final save is left.
+    # How often a run logs does not change its result. All steps are done: only the final save is left.
     weights = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").unlink()
     assert main([*command, "-o", str(folder), "--steps", "4", "--log-every", "3", "--resume"]) == 0
     assert (folder / "model.safetensors").read_bytes() == weights
+
+
+def test_output_must_be_new_or_empty(command, tmp_path, capsys):
+    file = write(tmp_path / "file", "mine")
+    for output in (file, tmp_path):
+        assert main([*command, "-o", str(output), "--steps", "2"]) == 1
+        assert f"--output must be a new or empty folder; {output} exists" in capsys.readouterr().err
+    assert file.read_text() == "mine"
 
 
 def test_resume_needs_the_same_splitting(command, tmp_path, capsys):
@@ -177,14 +186,17 @@ def test_bad_text(command, tmp_path, capsys, content, parts):
     "arguments, message",
     [
         (["nowhere*.txt"], "matches no file"),
-        (["--config", "wrong.json"], "must be a JSON object"),
-        (["--vocab", "none.txt"], "none.txt"),
+        (["--config", "wrong.json"], "wrong.json must be a JSON object of ElmoConfig fields"),
+        (["--config", "list.json"], "list.json must be a JSON object of ElmoConfig fields"),
+        (["--config", "type.json"], "'lstm_dim' expected int"),
+        (["--vocab", "none.txt"], "none.txt: No such file"),
         (["--init", "/nowhere/at/all"], "/nowhere/at/all is neither a folder"),
     ],
 )
 def test_bad_arguments(command, tmp_path, capsys, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    write(tmp_path / "wrong.json", "{")
+    for name, content in (("wrong", "{"), ("list", "[1]"), ("type", '{"lstm_dim": "large"}')):
+        write(tmp_path / f"{name}.json", content)
     assert main([*command[:2], *arguments, *command[4:], "-o", "out", "--steps", "2"]) == 1
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1 and not (tmp_path / "out").exists()

@@ -17,7 +17,7 @@ WORDS = [f"w{number}" for number in range(300)]
 TOKENIZER = ElmoTokenizer(vocab=WORDS, max_characters_per_token=8)
 NAMES = {0: None, IGNORE_INDEX: None, 1: "<S>", 2: "</S>"} | {number + 4: word for number, word in enumerate(WORDS)}
 SENTENCES = st.lists(st.lists(st.sampled_from(WORDS[:20]), min_size=1, max_size=9), min_size=1, max_size=12)
-OTHERS = "one two three four five six seven eight nine ten".split()
+NUMBER_WORDS = "one two three four five six seven eight nine ten".split()
 
 
 class InMemoryCorpus:
@@ -274,7 +274,7 @@ def test_agrees_with_the_tokenizer(tmp_path, backend):
             assert found[name][direction].equal(torch.cat([rows[:-1] for rows in expected]))
             if name == "input_ids":
                 assert found["targets"][direction].equal(torch.cat([rows[1:] for rows in expected]))
-    # Spelled out.
+    # The same, written out.
     ids = found["input_ids"][0].tolist()
     known = {"the": 4, "ratio": 5, ".": 6, "interns": 8, "<S>": 1}
     if backend == "characters":
@@ -307,8 +307,8 @@ def test_shapes_and_padding():
 
 
 def test_memory_mapped_corpus_in_a_data_loader(tmp_path):
-    texts = [" ".join(OTHERS[: 1 + number % 10]) for number in range(40)]
-    tokenizer = ElmoTokenizer(vocab=OTHERS, max_characters_per_token=8)
+    texts = [" ".join(NUMBER_WORDS[: 1 + number % 10]) for number in range(40)]
+    tokenizer = ElmoTokenizer(vocab=NUMBER_WORDS, max_characters_per_token=8)
     corpus = Corpus.build(texts, tmp_path / "corpus", tokenizer, Splitting(one_sentence_per_line=True))
     windows = Windows(corpus, tokenizer, rows=3, window=5, seed=0, epochs=1)
     loaded = list(torch.utils.data.DataLoader(windows, batch_size=None))
@@ -326,11 +326,11 @@ def test_no_sentences():
 @pytest.mark.parametrize("number, world_size", [(0, 1), (2, 3)])
 def test_endless_windows_need_a_sentence_for_each_process(number, world_size):
     for rank in range(world_size):
-        with pytest.raises(ValueError, match=f"there are {number} for {world_size}: use more text or fewer processes"):
+        with pytest.raises(ValueError, match=f"there are {number} sentences for {world_size} processes: use more text"):
             make_windows([["w1"]] * number, 2, 3, seed=0, rank=rank, world_size=world_size)
 
 
 def test_state_with_another_number_of_rows():
     state = make_windows([["w1"]], 2, 3).state_dict()
-    with pytest.raises(ValueError, match="state must be of 3 rows, got 2: resume with the same number of rows"):
+    with pytest.raises(ValueError, match="state must have 3 rows, got 2: resume with the same number of rows"):
         make_windows([["w1"]], 3, 3).load_state_dict(state)

@@ -3,7 +3,7 @@
 """The `elmo` command: one module per verb, imported when that verb is chosen.
 
 A verb's module has `add_arguments(parser)` and `run(arguments)`, which returns the exit code, and may have
-`check_arguments(arguments)`. Only `run` imports torch and transformers, so that help and usage errors answer at once.
+`check_arguments(arguments)`. Only `run` imports torch and transformers, so that help and usage errors appear at once.
 """
 
 import argparse
@@ -47,14 +47,20 @@ def main(argv: Sequence[str] | None = None, before_run: Callable[[], object] = l
         print("elmo: stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader of our output is gone, as in `elmo info default | head -1`.
+        # The reader of our output has exited, as in `elmo info default | head -1`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (OSError, ValueError, RuntimeError) as error:
         if show_traceback:
             traceback.print_exc()
-        print(f"elmo: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"elmo: error: {error_message(error)}", file=sys.stderr)
         return 1
+
+
+def error_message(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename and not error.filename2:
+        return f"{error.filename}: {error.strerror}"  # without "[Errno 2]"
+    return " ".join(str(error).split())
 
 
 def parse_arguments(argv: list[str]) -> tuple[ModuleType, argparse.Namespace]:

@@ -1,8 +1,9 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""Arguments that several verbs share, and the types of numeric ones."""
+"""Arguments that several verbs share, and types for numeric arguments."""
 
 import argparse
+from collections.abc import Callable
 
 
 def add_checkpoint_argument(parser: argparse.ArgumentParser):
@@ -32,27 +33,28 @@ def add_card_arguments(parser: argparse._ActionsContainer):
 
 
 def add_push_arguments(parser: argparse._ActionsContainer):
-    parser.add_argument("--private", action="store_true", help="create the repository as a private one")
+    parser.add_argument("--private", action="store_true", help="make the repository private if it is created")
     parser.add_argument("--revision", metavar="BRANCH", help="branch to push to (default: main)")
     parser.add_argument("--message", metavar="TEXT", help="commit message")
 
 
 def positive_int(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
-    return number
+    return parse_number(text, int, lambda number: number >= 1, "a whole number, at least 1")
 
 
 def positive_float(text: str) -> float:
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
-    return number
+    return parse_number(text, float, lambda number: 0 < number < float("inf"), "a number above 0")
 
 
 def probability(text: str) -> float:
-    number = float(text)
-    if not 0 <= number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 0 and below 1, got {text}")
-    return number
+    return parse_number(text, float, lambda number: 0 <= number < 1, "a number, at least 0 and below 1")
+
+
+def parse_number(text: str, parse: Callable, is_valid: Callable, expected: str):
+    try:
+        number = parse(text)
+        if is_valid(number):
+            return number
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"must be {expected}, got {text}")

@@ -51,12 +51,14 @@ class ListReleases(argparse.Action):
 
 
 def check_arguments(arguments: argparse.Namespace):
-    if (arguments.source is None) == (arguments.name is None):
-        raise ValueError("convert takes a SOURCE or the --name of a release, not both; see elmo convert --list.")
+    if arguments.source is None and arguments.name is None:
+        raise ValueError("convert needs a SOURCE or the --name of a release; see elmo convert --list.")
+    if arguments.source is not None and arguments.name is not None:
+        raise ValueError("convert takes a SOURCE or the --name of a release, not both; omit one of them.")
     if not arguments.push_to_hub and (arguments.private or arguments.revision or arguments.message):
         raise ValueError("--private, --revision and --message need --push-to-hub REPO; add it or omit them.")
     if arguments.output is None:
-        raise ValueError("convert needs the folder to create: --output DIR.")
+        raise ValueError("convert needs a folder to create; add --output DIR.")
     if arguments.name is not None:
         from ..convert.releases import find_release
 
@@ -73,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..convert.sources import ExtraFiles
     from .push import push_folder
 
-    # Fail before the conversion, and before gigabytes are downloaded for it.
+    # Fail before gigabytes are downloaded and converted.
     check_output(arguments.output)
     if arguments.push_to_hub:
         check_access(arguments.push_to_hub)

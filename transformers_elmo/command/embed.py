@@ -14,9 +14,9 @@ from .arguments import add_checkpoint_argument, add_text_arguments, positive_int
 def add_arguments(parser: argparse.ArgumentParser):
     parser.description = """\
 Compute contextual vectors for the words of a text with one sentence per line,
-or per row of a .jsonl or .parquet file. The .npz file has an array with one
-row per word for each sentence, named by the sentence's number counted from 0,
-and 'words', the words of all sentences as JSON."""
+or per row of a .jsonl or .parquet file. The .npz file contains one array per
+sentence, with one row per word, named by the index of the sentence ('0', '1',
+...), and 'words', the words of all sentences as JSON."""
     parser.epilog = """\
 examples:
   elmo embed default text.txt -o vectors.npz
@@ -47,11 +47,15 @@ examples:
 
 
 def check_arguments(arguments: argparse.Namespace):
+    is_folder = os.path.isdir(arguments.input)
+    if arguments.input != "-" and (is_folder or not os.path.exists(arguments.input)):
+        problem = "is a folder" if is_folder else "does not exist"
+        raise ValueError(f"INPUT must be a file, or - for standard input; {arguments.input} {problem}.")
     if not arguments.output.endswith(".npz"):
-        raise ValueError(f"--output must be an .npz file, got {arguments.output}.")
+        raise ValueError(f"--output must end in .npz, got {arguments.output}.")
     folder = os.path.dirname(arguments.output) or "."
     if not os.path.isdir(folder):
-        raise ValueError(f"--output must be in an existing folder; {folder} does not exist.")
+        raise ValueError(f"--output must be in an existing folder; there is no folder {folder}: create it first.")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -67,7 +71,10 @@ def run(arguments: argparse.Namespace) -> int:
         encoding_errors=arguments.encoding_errors,
     )
     model, tokenizer = load(arguments.checkpoint)
-    model.to(arguments.device)
+    try:
+        model.to(arguments.device)
+    except (RuntimeError, AssertionError) as error:  # an assertion fails if torch was built without CUDA
+        raise ValueError(f"--device must be a torch device of this machine, got {arguments.device}: {error}") from error
     embedded = embed(model, tokenizer, sentences, layer=arguments.layer, batch_size=arguments.batch_size)
     on_terminal = sys.stderr.isatty()
     total = count_lines(arguments.input) if on_terminal else None

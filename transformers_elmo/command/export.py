@@ -11,7 +11,7 @@ from .arguments import add_checkpoint_argument
 def add_arguments(parser: argparse.ArgumentParser):
     parser.description = """\
 Write a checkpoint as the options.json and .hdf5 files that bilm-tf and
-AllenNLP read, with vocab.txt and the softmax if it has them."""
+AllenNLP read, with vocab.txt and the softmax if the checkpoint has them."""
     parser.epilog = """\
 examples:
   elmo export path/to/checkpoint -o for-allennlp

@@ -26,9 +26,10 @@ def run(arguments: argparse.Namespace) -> int:
     if "characters" in config.inputs:
         filters = " ".join(f"{width}x{number}" for width, number in config.char_filters)
         inputs += [
-            f"{config.char_vocab_size - 1} characters of {config.char_embedding_dim}, "
-            f"{config.max_characters_per_token} to a word",
-            f"filters {filters} ({config.num_filters}), {config.char_activation}, {config.num_highway_layers} highway",
+            f"{config.char_vocab_size - 1} characters, embedding dimension {config.char_embedding_dim}, "
+            f"at most {config.max_characters_per_token} per word",
+            f"filters {filters} ({config.num_filters}), {config.char_activation}",
+            f"highway layers {config.num_highway_layers}",
         ]
     clips = [
         f"{name} {clip:g}" for name, clip in (("cells", config.cell_clip), ("outputs", config.projection_clip)) if clip
@@ -47,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         ("architecture", config.architectures or ["ElmoModel"]),
         ("input", inputs),
         ("biLM", [lstm]),
-        ("vectors", [f"{config.hidden_size} numbers, {config.num_hidden_layers + 1} layers"]),
+        ("vectors", [f"{config.hidden_size} dimensions, {config.num_hidden_layers + 1} layers"]),
         ("mix", [f"{config.mix}: {weights}" + (", layer norm" if config.mix_layer_norm else "")]),
         ("vocabulary", [vocabulary]),
         ("parameters", [f"{model.num_parameters():,} ({str(model.dtype).removeprefix('torch.')})"]),

@@ -38,9 +38,7 @@ examples:
 
     group = parser.add_argument_group("text")
     add_text_arguments(group)
-    group.add_argument(
-        "--one-sentence-per-line", action="store_true", help="do not split lines into sentences; each is one"
-    )
+    group.add_argument("--one-sentence-per-line", action="store_true", help="treat each line as one sentence")
     group.add_argument(
         "--drop-tokens", metavar="TOKEN", nargs="+", default=[], help="tokens to drop from the text, e.g. <unk>"
     )
@@ -56,7 +54,7 @@ examples:
     )
     group.add_argument("--size", choices=SIZES, help="size of a new model (default: mini)")
     group.add_argument(
-        "--config", metavar="FILE", type=Path, help="JSON file with fields of ElmoConfig that override the size"
+        "--config", metavar="FILE", type=Path, help="JSON file of ElmoConfig fields that override those of the size"
     )
     group.add_argument(
         "--vocab", metavar="FILE", type=Path, help="vocab.txt, most frequent words first (default: built from TEXT)"
@@ -66,14 +64,14 @@ examples:
         metavar="N",
         type=positive_int,
         default=40_000,
-        help="largest number of words in a vocabulary built from TEXT (default: %(default)s)",
+        help="maximum number of words in a vocabulary built from TEXT (default: %(default)s)",
     )
     group.add_argument(
         "--min-count",
         metavar="N",
         type=positive_int,
         default=2,
-        help="drop words that occur less often from that vocabulary (default: %(default)s)",
+        help="minimum number of occurrences of a word in that vocabulary (default: %(default)s)",
     )
 
     group = parser.add_argument_group("training")
@@ -81,22 +79,20 @@ examples:
         "--recipe",
         choices=RECIPES,
         default="default",
-        help="preset of optimizer, schedule and batch; paper is that of bilm-tf (default: %(default)s)",
+        help="preset of optimizer, schedule and batch size; 'paper' is bilm-tf's (default: %(default)s)",
     )
     recipe = "(default: the recipe's)"
     group.add_argument("--learning-rate", metavar="X", type=positive_float, help=f"peak learning rate {recipe}")
     group.add_argument("--dropout", metavar="P", type=probability, help=f"dropout probability {recipe}")
-    group.add_argument(
-        "--rows", metavar="N", type=positive_int, help=f"rows of text per batch, on each process {recipe}"
-    )
+    group.add_argument("--rows", metavar="N", type=positive_int, help=f"rows of text per batch and process {recipe}")
     group.add_argument(
         "--window",
         metavar="N",
         type=positive_int,
-        help=f"words per row and step, for truncated backpropagation {recipe}",
+        help=f"words per row and step; backpropagation is truncated there {recipe}",
     )
     group.add_argument(
-        "--negative-samples", metavar="N", type=positive_int, help=f"samples of the sampled softmax {recipe}"
+        "--negative-samples", metavar="N", type=positive_int, help=f"negative samples of the sampled softmax {recipe}"
     )
     group.add_argument("--epochs", metavar="X", type=positive_float, help=f"passes over the text {recipe}")
     group.add_argument("--steps", metavar="N", type=positive_int, help="optimizer steps, instead of --epochs")
@@ -121,10 +117,11 @@ examples:
             help=f"{what} at this interval (default: %(default)s)",
         )
     group.add_argument(
-        "--report-to", metavar="NAME", default="none", help="integration of Trainer, e.g. tensorboard (default: none)"
+        "--report-to", metavar="NAME", default="none", help="Trainer integration, e.g. tensorboard (default: none)"
     )
-    group.add_argument("--half", action="store_true", help="store the final weights in half precision")
-    add_card_arguments(group)
+    group.add_argument("--half", action="store_true", help="save the final weights in float16")
+
+    add_card_arguments(parser.add_argument_group("model card"))
 
 
 def check_arguments(arguments: argparse.Namespace):

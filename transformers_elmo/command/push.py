@@ -11,8 +11,8 @@ from .arguments import add_push_arguments
 
 def add_arguments(parser: argparse.ArgumentParser):
     parser.description = """\
-Push the folder of a checkpoint to the Hub as one commit, with a model card if
-it has none."""
+Push the folder of a checkpoint to the Hub in one commit, with a new model card
+if the folder has none."""
     parser.epilog = """\
 examples:
   elmo push my-elmo me/my-elmo

@@ -33,8 +33,8 @@ def embed(
 
     A sentence is raw text or a list of words. The vectors have shape (words, 2P), or (layers, words, 2P) with
     `layer="all"`. `"mix"` is the checkpoint's own mix of layers, `"words"` the context-free word vectors below the
-    LSTMs, `"top"` the last LSTM layer. The model may be in training mode: it is evaluated without dropout and left as
-    it was.
+    LSTMs, `"top"` the last LSTM layer. The model may be in training mode: dropout is off meanwhile, and the mode is
+    restored.
     """
     if isinstance(sentences, str):
         raise ValueError(f"sentences must be a list of sentences, got the string {sentences[:60]!r}; put it in a list.")
@@ -90,15 +90,15 @@ def read_sentences(
         num_blank += 1
     else:
         name = "standard input" if path == "-" else path
-        raise ValueError(f"The input must contain text, one sentence per line; {name} contains none.")
+        raise ValueError(f"The input must contain text, one sentence per line or row; {name} contains none.")
     lines = itertools.chain(itertools.repeat("", num_blank), [line], lines)
     return (line.split() for line in lines) if pretokenized else lines
 
 
 def write_npz(path: str | Path, embedded: Iterable[tuple[list[str], np.ndarray]]) -> tuple[int, int]:
-    """Write one array per sentence, named by its index from 0, and `words`, the words of all sentences as JSON.
+    """Write one array per sentence, named by its index, and `words`, the words of all sentences as JSON.
 
-    The file appears under its name when it is complete. Return the number of sentences and of words.
+    The file appears only when it is complete. Return the numbers of sentences and words.
     """
     num_sentences = num_words = 0
     with (

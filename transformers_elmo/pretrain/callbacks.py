@@ -18,12 +18,12 @@ from ..files import new_file
 
 
 class Progress(TrainerCallback):
-    """Shows a progress bar of words with speed, loss and remaining time, or one line per log outside a terminal.
+    """Show a progress bar of words with speed, loss and remaining time; outside a terminal, print one line per log.
 
-    Sets `state.epoch` to the passes over the text.
+    Also set `state.epoch` to the number of passes over the text.
     """
 
-    METRICS = {"loss": "loss", "eval_perplexity": "perplexity"}  # in the log, and as shown
+    METRICS = {"loss": "loss", "eval_perplexity": "perplexity"}  # key in the log: name that is shown
 
     def __init__(self, words_per_step: int, words_per_epoch: int):
         self.words_per_step, self.words_per_epoch = words_per_step, words_per_epoch
@@ -72,10 +72,10 @@ class Progress(TrainerCallback):
 
 
 class StopOnSignal(TrainerCallback):
-    """Saves a checkpoint and stops after the current step on SIGINT (Ctrl-C) or SIGTERM; a second signal stops at once.
+    """Save a checkpoint and stop after the current step on SIGINT (Ctrl-C) or SIGTERM; a second signal stops at once.
 
-    torchrun forwards Ctrl-C to processes that got it from the terminal already, so a second signal within
-    SAME_SIGNAL_SECONDS counts as the first.
+    torchrun forwards Ctrl-C to processes that already got it from the terminal, so a second signal within
+    SAME_SIGNAL_SECONDS is ignored.
     """
 
     SAME_SIGNAL_SECONDS = 2.0
@@ -104,7 +104,7 @@ class StopOnSignal(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         requested = self.requested
-        if args.world_size > 1:  # if one process is to stop, all stop
+        if args.world_size > 1:  # if one process has to stop, all stop
             total = torch.tensor(float(requested), device=args.device)
             torch.distributed.all_reduce(total)
             requested = bool(total)
@@ -113,7 +113,7 @@ class StopOnSignal(TrainerCallback):
 
 
 class Curves(TrainerCallback):
-    """Plots loss and perplexity after each evaluation."""
+    """Plot loss and perplexity after each evaluation."""
 
     def __init__(self, path: Path):
         self.path = path

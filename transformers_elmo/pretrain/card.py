@@ -18,7 +18,7 @@ def training_section(
     steps: int,
     perplexities: tuple[float, float, float] | None,
 ) -> str:
-    """Describe how a checkpoint was trained. `perplexities` are those of `last_perplexities`."""
+    """Describe how a checkpoint was trained. `perplexities` come from `last_perplexities`."""
     results = ""
     if perplexities is not None:
         header = [("held-out perplexity", "forward", "backward"), ("---",) * 3]
@@ -34,7 +34,7 @@ def training_section(
         words_per_step=f"{settings.words_per_step:,}",
         epochs=steps * settings.words_per_step / max(words + sentences, 1),
         files=f" of {files}" if files else "",
-        vocabulary=f"{config.vocab_size - 4:,}",
+        vocabulary=f"{config.vocab_size - 4:,}",  # without the special tokens
         distinct=f"{len(corpus.words):,}",
         command=settings.command,
         perplexities=results,

@@ -1,6 +1,6 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""Split raw text into sentences and words once, and keep it as numbers in memory-mapped files.
+"""Split raw text into sentences and words once, and store the words as numbers in memory-mapped files.
 
 A corpus numbers all distinct words of its text, the most frequent first, and so is independent of any vocabulary: words
 that a vocabulary lacks keep their spelling.
@@ -21,8 +21,8 @@ from ..files import new_folder
 from ..text import WHOLE_WORDS, read_texts
 from ..tokenization_elmo import REPLACEMENT, SURROGATE
 
-VERSION = 1  # of the files; a cached corpus of another version is built anew
-BATCH_LINES = 1 << 12  # lines that are split at once, or fewer with MAX_CHARACTERS in all
+VERSION = 1  # of the file format; a cached corpus of another version is rebuilt
+BATCH_LINES = 1 << 12  # lines that are split at once, fewer if together they reach MAX_CHARACTERS
 MAX_CHARACTERS = 1 << 20  # of a line; a longer one is split in parts
 CHUNK = 1 << 24  # numbers that are copied at once
 
@@ -36,9 +36,9 @@ QUOTES = {'"': DOUBLE_QUOTE, "'": SINGLE_QUOTE}  # every second one in a line is
 
 @dataclass(frozen=True)
 class Splitting:
-    """How text is split into sentences of words."""
+    """Options for splitting text into sentences and words."""
 
-    pretokenized: bool = False  # words are separated by spaces already
+    pretokenized: bool = False  # words are already separated by spaces
     one_sentence_per_line: bool = False
     drop_tokens: tuple[str, ...] = ()  # space-separated tokens to drop from the text, for example <unk>
 
@@ -66,7 +66,7 @@ def corpus_from_files(
 class Corpus:
     """Sentences of words that are numbered by frequency; number 0 is the most frequent word.
 
-    `tokens` (N,) are the words of all sentences, `offsets` (sentences + 1,) where each begins; both are memory-mapped.
+    `tokens` (N,) are the words of all sentences, `offsets` (S + 1,) where each sentence begins; both are memory-mapped.
     """
 
     def __init__(self, folder: str | Path):
@@ -75,11 +75,11 @@ class Corpus:
             self.words = file.read().split("\n")[:-1]
         self.counts = np.load(self.folder / "counts.npy")  # (words,)
         self.tokens = np.load(self.folder / "tokens.npy", mmap_mode="r")  # (N,)
-        self.offsets = np.load(self.folder / "offsets.npy", mmap_mode="r")  # (sentences + 1,)
+        self.offsets = np.load(self.folder / "offsets.npy", mmap_mode="r")  # (S + 1,)
 
     @classmethod
     def build(cls, texts: Iterable[str], folder: str | Path, tokenizer, splitting: Splitting | None = None) -> "Corpus":
-        """Split texts of any number of lines each and write them to a folder, which appears when it is complete."""
+        """Split texts of one or more lines and write the corpus to a folder, which appears only when it is complete."""
         if isinstance(texts, str):
             raise ValueError(
                 f"texts must be an iterable of strings, got a single string, {texts[:60]!r}: wrap it in a list."
@@ -147,10 +147,10 @@ def write_array(path: Path, chunks: Iterable[np.ndarray], dtype, length: int):
 
 
 class SentenceSplitter:
-    """Splits lines of text into sentences of numbered words; a new word gets the next number.
+    """Split lines of text into sentences of numbered words; a new word gets the next number.
 
     A sentence ends after . ! or ? and the closing marks that follow, unless the line continues in lower case. The
-    periods of "Mr." and "U.S." end no sentence: the tokenizer keeps them in their words.
+    periods of "Mr." and "U.S." do not end a sentence: the tokenizer keeps them in their words.
     """
 
     def __init__(self, tokenizer, splitting: Splitting):
@@ -175,12 +175,14 @@ class SentenceSplitter:
                 yield self.number(previous.result())
 
     def batches(self, texts: Iterable[str]) -> Iterator[list[str]]:
-        """Yield batches of lines that are not blank, without the tokens to drop."""
+        """Yield batches of nonblank lines, without the tokens to drop."""
         batch: list[str] = []
         size = 0
         for text in texts:
             if not isinstance(text, str):
-                raise ValueError(f"A text must be a string, got {text!r:.80}; of rows, pass the column with the text.")
+                raise ValueError(
+                    f"A text must be a string, got {text!r:.80}; for a dataset, pass its text column: dataset['text']."
+                )
             if not text.isascii():
                 text = SURROGATE.sub(REPLACEMENT, text)  # as the tokenizer does
             for line in chain.from_iterable(map(split_long_line, text.split("\n"))):

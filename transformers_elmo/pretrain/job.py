@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import TrainerCallback, set_seed
 from transformers.trainer_callback import PrinterCallback, TrainerState
 
@@ -69,10 +70,13 @@ def pretrain_from_texts(
 
 
 def check_output(output: Path, resume: bool):
-    if resume and not (output / SETTINGS_FILE).is_file():
-        raise ValueError(f"{output} holds no run to resume; leave out --resume, or pass the folder of a run.")
-    if not resume and output.exists() and (not output.is_dir() or any(output.iterdir())):
+    has_run = (output / SETTINGS_FILE).is_file()
+    if resume and not has_run:
+        raise ValueError(f"{output} contains no run to resume; leave out --resume, or pass the folder of a run.")
+    if not resume and has_run:
         raise ValueError(f"{output} already exists; pass --resume to continue its run, or choose another --output.")
+    if not resume and output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ValueError(f"--output must be a new or empty folder; {output} exists: choose another name.")
 
 
 @contextmanager
@@ -137,13 +141,14 @@ class InitialModel:
         """Return the configuration, and a tokenizer that splits and spells words as the model expects."""
         if self.checkpoint:
             return load_config(self.checkpoint), load_tokenizer(self.checkpoint)
-        fields = {}
+        new_config = getattr(ElmoConfig, self.size or "mini")
         if self.config_file:
             try:
-                fields = json.loads(self.config_file.read_text(encoding="utf-8"))
-            except ValueError as error:
+                config = new_config(**json.loads(self.config_file.read_text(encoding="utf-8")))
+            except (ValueError, TypeError, StrictDataclassError) as error:
                 raise ValueError(f"{self.config_file} must be a JSON object of ElmoConfig fields: {error}") from None
-        config = getattr(ElmoConfig, self.size or "mini")(**fields)
+        else:
+            config = new_config()
         return config, ElmoTokenizer(max_characters_per_token=config.max_characters_per_token)
 
     def load_model(
@@ -182,9 +187,7 @@ def check_vocabulary(words: list[str], corpus: Corpus, name: str):
     specials = ["<S>", "</S>", "<UNK>"]
     missing = [token for token in specials if token not in words[: len(specials)]]
     if missing:
-        raise ValueError(
-            f"{name} must begin with {', '.join(specials)}, one per line; {', '.join(missing)} is missing there."
-        )
+        raise ValueError(f"{name} must begin with {', '.join(specials)}, one per line; missing: {', '.join(missing)}.")
     counts = dict(zip(corpus.words, corpus.counts.tolist()))
     frequencies = np.array([counts.get(word, 0) for word in words[len(specials) :]], dtype=np.float64)
     if len(frequencies) > 2 and frequencies.std():
@@ -193,7 +196,7 @@ def check_vocabulary(words: list[str], corpus: Corpus, name: str):
         ranks[np.argsort(-frequencies, kind="stable")] = np.arange(len(frequencies))
         if np.corrcoef(ranks, np.arange(len(frequencies)))[0, 1] < 0.3:
             raise ValueError(
-                f"{name} must be sorted by frequency, the most frequent words first, and in this text they are not: "
+                f"{name} must be sorted by frequency in the text, the most frequent words first, and is not: "
                 "negative samples are drawn by rank. Sort it, or leave out --vocab to select words from the text."
             )
 
@@ -210,8 +213,8 @@ def pretrain(
 ) -> ElmoPretrainer:
     """Train a model and save it to `settings.output`, with a model card and learning curves.
 
-    Without a held-out corpus, sentences of the corpus are held out. Returns the trainer; its `stopped` tells whether
-    training was stopped by a signal, in which case only a checkpoint to resume from has been saved.
+    Without a held-out corpus, sentences of the corpus are held out. Return the trainer; if its `stopped` is
+    true, a signal stopped training, and only a checkpoint to resume from has been saved.
     """
     keep_freed_memory()
     output, recipe = Path(settings.output), settings.recipe
@@ -283,16 +286,19 @@ def hold_out(corpus: Corpus, words: int, seed: int) -> tuple[np.ndarray, np.ndar
 
 
 def checkpoint_to_resume(settings: Settings) -> Path | None:
-    """Return the last checkpoint of the run, None if it has saved none yet; raise if it has other settings."""
+    """Return the last checkpoint of the run, None if there is none yet; raise if the run has other settings."""
     output = Path(settings.output)
     differences = settings.differences(json.loads((output / SETTINGS_FILE).read_text(encoding="utf-8")))
     if differences:
-        raise ValueError(f"A run must be resumed with its own settings, and {'; '.join(differences)}.")
+        raise ValueError(
+            f"A run must be resumed with its own settings, but {'; '.join(differences)}: "
+            "restore them, or start a new run in another --output."
+        )
     return last_checkpoint(output)
 
 
 def save(trainer: ElmoPretrainer, corpus: Corpus, settings: Settings):
-    """Save the model, its tokenizer and its card, moved into the output folder when all are complete."""
+    """Save the model, its tokenizer and its card; move them into the output folder when all are complete."""
     model, output = trainer.model, Path(settings.output)
     weights = {name: w.half() if settings.save_half else w for name, w in model.state_dict().items()}
     with scratch_folder(output) as unfinished:

@@ -24,7 +24,7 @@ class Recipe:
     optimizer: str = "muon"
     learning_rate: float = 1e-2
     schedule: str = "linear"  # decay to zero at the last step
-    warmup_ratio: float = 0.05  # share of the steps
+    warmup_ratio: float = 0.05  # fraction of the steps
     max_grad_norm: float = 1.0  # over all parameters
     loss_scale: float = 1.0  # factor on the loss before backpropagation
     dropout: float = 0.0
@@ -59,7 +59,7 @@ def may_change_on_resume(**options):
 
 @dataclass
 class Settings:
-    """A training run. All that its weights depend on must be the same when it is resumed."""
+    """The settings of a training run. Those that its weights depend on must be the same when it is resumed."""
 
     output: str = may_change_on_resume()
     recipe: Recipe = field(default_factory=Recipe)
@@ -67,12 +67,12 @@ class Settings:
     gradient_accumulation: int = 1
     bf16: bool = False
     seed: int = 0
-    held_out_words: int = 50_000  # to hold out of the training text (at most 5% of it) where no held-out text is given
+    held_out_words: int = 50_000  # of the text to hold out, at most 5%, if there is no held-out text
     # Filled in by the job.
     text: dict = field(default_factory=dict)
     model: dict = field(default_factory=dict)
     processes: int = 1
-    log_every: int = may_change_on_resume(default=50)  # steps, as below
+    log_every: int = may_change_on_resume(default=50)  # in steps, like the next two
     save_every: int = may_change_on_resume(default=1000)
     eval_every: int = may_change_on_resume(default=1000)
     report_to: str = may_change_on_resume(default="none")
@@ -88,7 +88,7 @@ class Settings:
         return self.recipe.rows * self.recipe.window * self.gradient_accumulation * self.processes
 
     def differences(self, saved: dict) -> list[str]:
-        """List the settings that must match those of the run to resume and do not."""
+        """Describe the settings that must be those of the run to resume, and are not."""
 
         def flatten(settings: dict) -> dict:
             flat: dict = {}

@@ -1,6 +1,6 @@
 # Copyright 2026 The transformers-elmo authors.
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
-"""A Trainer for the two language models: LSTM states carried from window to window, exact resume, both optimizers."""
+"""A Trainer for the two language models: LSTM states carried between windows, exact resume, and optimizers."""
 
 import ctypes
 import json
@@ -81,8 +81,8 @@ class ElmoPretrainer(Trainer):
         return self.optimizer
 
     def get_train_dataloader(self) -> torch.utils.data.DataLoader:
-        # Not accelerate's wrapper, which prefetches a batch, so that a saved position would be one batch too late. With
-        # a generator of its own, since DataLoader would draw a seed from the global one, which has just been restored.
+        # Not accelerate's wrapper: it prefetches a batch, so a saved position would be one batch too late. Without a
+        # generator of its own, DataLoader would draw a seed from the global one, which has just been restored.
         return torch.utils.data.DataLoader(self.windows, batch_size=None, generator=torch.Generator())
 
     def compute_loss(self, model: nn.Module, inputs: dict, return_outputs: bool = False, num_items_in_batch=None):
@@ -114,10 +114,10 @@ class ElmoPretrainer(Trainer):
 
     @torch.no_grad()
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """Compute the full-softmax perplexities of held-out text, the LSTM states carried as in training."""
+        """Compute the full-softmax perplexities of held-out text, carrying the LSTM states as in training."""
         windows = eval_dataset or self.held_out
         if windows is None:
-            raise ValueError("Evaluation needs held-out text, and this training has none.")
+            raise ValueError("Evaluation needs held-out text, and this run has none: pass eval_dataset.")
         self.model.eval()
         losses = held_out_losses(self.model, windows)  # (2, 2)
         if self.args.world_size > 1:
@@ -160,7 +160,7 @@ def uses_cpu(settings: Settings) -> bool:
 
 
 def held_out_losses(model: ElmoForPreTraining, windows: Windows) -> torch.Tensor:
-    """Sum -log p and count the words of each direction, (2, 2), the LSTM states carried from window to window."""
+    """Return the sum of -log p and the number of words of each direction, (2, 2), carrying the LSTM states."""
     state, sums = None, torch.zeros(2, 2, dtype=torch.float64)
     for batch in windows:
         batch = {name: tensor.to(model.device) for name, tensor in batch.items()}
@@ -185,7 +185,7 @@ def reader_state_file(checkpoint: str | Path, rank: int) -> Path:
 
 
 def last_checkpoint(folder: str | Path) -> Path | None:
-    """Return the last checkpoint in a folder that is complete."""
+    """Return the last complete checkpoint in a folder, None if there is none."""
     checkpoints = {int(path.name.split("-")[1]): path for path in Path(folder).glob("checkpoint-[0-9]*")}
     for _, path in sorted(checkpoints.items(), reverse=True):
         try:
@@ -199,33 +199,33 @@ def last_checkpoint(folder: str | Path) -> Path | None:
 
 
 class MuonAndAdamW(torch.optim.Optimizer):
-    """Muon (Jordan et al. 2024) for the matrices between hidden layers, AdamW for the parameters it is not made for:
+    """Muon (Jordan et al. 2024) for the matrices between hidden layers, AdamW for all other parameters:
     embeddings, the output layer, convolutions, biases. Trainer sees one optimizer with two parameter groups."""
 
     def __init__(self, model: nn.Module, lr: float):
         tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)} | {id(model.lm_head.weight)}
         matrices = [p for p in model.parameters() if p.dim() == 2 and id(p) not in tables]
         others = [p for p in model.parameters() if p.dim() != 2 or id(p) in tables]
-        self.parts = (
+        self.optimizers = (
             # Updates have the RMS of AdamW's, so that both can use the same learning rate.
             torch.optim.Muon(matrices, lr, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
             torch.optim.AdamW(others, lr, betas=(0.9, 0.99), weight_decay=0.0, fused=True),
         )
-        super().__init__([group for part in self.parts for group in part.param_groups], {})
+        super().__init__([group for optimizer in self.optimizers for group in optimizer.param_groups], {})
         self._share_state()
 
     def _share_state(self):
-        """Let both parts use the parameter groups and the state that this optimizer saves and loads."""
-        for part, group in zip(self.parts, self.param_groups):
-            part.param_groups, part.state = [group], self.state
+        """Let both optimizers use the parameter groups and the state that this optimizer saves and loads."""
+        for optimizer, group in zip(self.optimizers, self.param_groups):
+            optimizer.param_groups, optimizer.state = [group], self.state
 
     def load_state_dict(self, state_dict: dict):
         super().load_state_dict(state_dict)
         self._share_state()
 
     def step(self, closure=None):
-        for part in self.parts:
-            part.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
 
 
 OPTIMIZERS = {

@@ -20,7 +20,7 @@ IGNORE_INDEX = -100  # target at padding, as in torch's cross entropy
 class Windows(IterableDataset):
     """Batches of windows for `ElmoForPreTraining`: input_ids and targets (2, B, T), char_ids (2, B, T, W).
 
-    Batches are made on demand, and `state_dict` is the position of the next one. Other options are those of
+    Batches are made on demand, and `state_dict` is the position of the next one. `options` are those of
     `DirectionReader`.
     """
 
@@ -51,7 +51,7 @@ class Windows(IterableDataset):
         self.special_words = [tokenizer.bos_token, tokenizer.eos_token, None]
 
     def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
-        # Endless text continues where it was; text with a last epoch restarts, unless a state has just been loaded.
+        # Endless windows continue where they were; finite ones restart, unless a state has just been loaded.
         if self.directions[0].epochs is not None and not self.resumed:
             self.load_state_dict(self.initial_state)
         self.resumed = False
@@ -88,16 +88,16 @@ class Windows(IterableDataset):
 class DirectionReader:
     """The rows of one direction, and the position of each in the text.
 
-    Words are given by their numbers in the corpus; `<S>`, `</S>` and padding have the numbers after them.
+    Words are represented by their numbers in the corpus; `<S>`, `</S>` and padding have the next three numbers.
 
     Args:
-        corpus: what is read.
+        corpus: the text to read.
         sentences: (S,) indices of the sentences to read.
         rows, window: B and T of the windows.
         backward: read each sentence from its end.
-        seed: of the shuffles, one per epoch; None reads the sentences in order.
+        seed: seed of the shuffles, one per epoch; None reads the sentences in order.
         rank, world_size: in every epoch, each of `world_size` processes reads its own share of the sentences.
-        epochs: None reads on forever.
+        epochs: number of epochs to read; None reads forever.
     """
 
     def __init__(
@@ -115,8 +115,8 @@ class DirectionReader:
     ):
         if epochs is None and len(sentences) < world_size:
             raise ValueError(
-                f"Each process needs a sentence to read, and there are {len(sentences)} for {world_size}: "
-                "use more text or fewer processes."
+                f"Each process needs a sentence to read; there are {len(sentences)} sentences for {world_size} "
+                "processes: use more text or fewer processes."
             )
         self.corpus, self.sentences, self.window, self.backward = corpus, sentences, window, backward
         self.seed, self.rank, self.world_size, self.epochs = seed, rank, world_size, epochs
@@ -125,8 +125,8 @@ class DirectionReader:
             self.first, self.last = self.last, self.first
         self.order: np.ndarray | None = None  # of this process's sentences in this epoch
         self.epoch = self.position = 0  # the next sentence is order[position]
-        self.sentence = np.full(rows, -1)  # (B,) that each row is reading, -1 for none
-        self.offset = np.zeros(rows, dtype=np.int64)  # (B,) words of it that have been predicted
+        self.sentence = np.full(rows, -1)  # (B,) index of the sentence that each row is reading, -1 for none
+        self.offset = np.zeros(rows, dtype=np.int64)  # (B,) words of that sentence already predicted
 
     def next_window(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the inputs and the targets of the next window, (B, T) each."""
@@ -185,7 +185,7 @@ class DirectionReader:
     def load_state_dict(self, state: dict):
         if len(state["sentence"]) != len(self.sentence):
             raise ValueError(
-                f"The state must be of {len(self.sentence)} rows, got {len(state['sentence'])}: "
+                f"The state must have {len(self.sentence)} rows, got {len(state['sentence'])}: "
                 "resume with the same number of rows."
             )
         self.epoch, self.position, self.order = state["epoch"], state["position"], None
