@@ -24,7 +24,7 @@ from transformers.dynamic_module_utils import get_relative_import_files
 
 from helpers.environments import arrays_of, load_arrays, make_environment, open_checkpoint, run
 from helpers.hub_server import LoopbackHub
-from helpers.models import randomise
+from helpers.models import randomize
 from transformers_elmo import ElmoConfig, ElmoForTokenClassification, ElmoTokenizer, configuration_elmo
 from transformers_elmo.configuration_elmo import AUTO_MAP, HUB_FILES
 
@@ -100,7 +100,7 @@ def build(inputs, auto_class):
         projection_dim=19,
         num_labels=3,
     )
-    return randomise(getattr(transformers, auto_class).from_config(config)), tokenizer
+    return randomize(getattr(transformers, auto_class).from_config(config)), tokenizer
 
 
 @pytest.fixture(scope="session")
@@ -138,7 +138,7 @@ def ner_folder(folder):
         id2label=dict(enumerate(LABELS)),
         label2id={label: index for index, label in enumerate(LABELS)},
     )
-    model = randomise(ElmoForTokenClassification(config)).eval()
+    model = randomize(ElmoForTokenClassification(config)).eval()
     inputs = tokenizer([list(LABEL_OF)], is_split_into_words=True, return_tensors="pt")
     with torch.no_grad():
         vectors = model.elmo(**inputs).last_hidden_state[0, 1:-1].double()  # (words, 2P)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from helpers.models import randomise, tiny_config
+from helpers.models import randomize, tiny_config
 from transformers_elmo import ElmoForPreTraining, ElmoLanguageModel, ElmoModel, ElmoTokenizer
 from transformers_elmo import language_model as language_model_module
 
@@ -15,7 +15,7 @@ VOCABULARY = "the a cat dog sat ran on mat .".split()
 def build(**options) -> ElmoLanguageModel:
     tokenizer = ElmoTokenizer(vocab=VOCABULARY, max_characters_per_token=12)
     sizes = {"vocab_size": len(tokenizer), "char_vocab_size": 262}
-    model = randomise(ElmoForPreTraining(tiny_config(**sizes, **options)))
+    model = randomize(ElmoForPreTraining(tiny_config(**sizes, **options)))
     return ElmoLanguageModel(model.eval(), tokenizer)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.utils.rnn import pack_sequence
 
-from helpers.models import random_batch, randomise, tiny_config
+from helpers.models import random_batch, randomize, tiny_config
 from transformers_elmo import ElmoModel, lstm_elmo
 from transformers_elmo.lstm_elmo import (
     FEW_ROWS,
@@ -161,7 +161,7 @@ def test_packing():
 def build(**options) -> ElmoModel:
     torch.manual_seed(0)
     model = ElmoModel(tiny_config(**options)).double().eval()
-    randomise(model)
+    randomize(model)
     return model
 
 

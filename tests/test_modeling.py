@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.errors import assert_value_error
-from helpers.models import MODEL_OPTIONS, random_batch, randomise, tiny_config
+from helpers.models import MODEL_OPTIONS, random_batch, randomize, tiny_config
 from helpers.reference import elmo
 from transformers_elmo import lstm_elmo, modeling_elmo
 from transformers_elmo.configuration_elmo import ElmoConfig
@@ -22,11 +22,11 @@ every_input = pytest.mark.parametrize("inputs", INPUTS)
 
 
 def build(dtype=torch.float32, seed=0, **options) -> ElmoModel:
-    return randomise(ElmoModel(tiny_config(**options)), seed).to(dtype).eval()
+    return randomize(ElmoModel(tiny_config(**options)), seed).to(dtype).eval()
 
 
 def build_tagger(dtype=torch.float32, **options) -> ElmoForTokenClassification:
-    return randomise(ElmoForTokenClassification(tiny_config(num_labels=3, **options))).to(dtype)
+    return randomize(ElmoForTokenClassification(tiny_config(num_labels=3, **options))).to(dtype)
 
 
 def random_state(config, batch, seed=0, dtype=torch.float64):
@@ -706,7 +706,7 @@ def test_bilm_is_frozen_after_loading(inputs, tmp_path):
 
 
 def build_language_model(dtype=torch.float64, **options) -> ElmoForPreTraining:
-    return randomise(ElmoForPreTraining(tiny_config(**options))).to(dtype).eval()
+    return randomize(ElmoForPreTraining(tiny_config(**options))).to(dtype).eval()
 
 
 @every_input

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.models import random_batch, randomise, tiny_config
+from helpers.models import random_batch, randomize, tiny_config
 from transformers_elmo import ElmoForPreTraining, ElmoModel, softmax_elmo
 from transformers_elmo.lstm_elmo import plain_lstm
 from transformers_elmo.modeling_elmo import next_word_targets
@@ -24,7 +24,7 @@ OPTIONS = [
 
 
 def build(dtype=torch.float64, **options) -> ElmoForPreTraining:
-    return randomise(ElmoForPreTraining(tiny_config(**{"dropout": 0.0, **options}))).to(dtype).train()
+    return randomize(ElmoForPreTraining(tiny_config(**{"dropout": 0.0, **options}))).to(dtype).train()
 
 
 def random_windows(config, rows: int, window: int, seed: int = 0) -> dict:
@@ -340,7 +340,7 @@ def test_resized_vocabulary(inputs, words):
 
 
 def test_checkpoint_without_lm_head_gets_a_new_one(tmp_path):
-    plain = randomise(ElmoModel(tiny_config()))
+    plain = randomize(ElmoModel(tiny_config()))
     plain.save_pretrained(tmp_path)
     model = ElmoForPreTraining.from_pretrained(tmp_path)
     torch.testing.assert_close(model.elmo.state_dict(), plain.state_dict())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from helpers.models import randomise, tiny_config
+from helpers.models import randomize, tiny_config
 from transformers_elmo import ElmoModel, ElmoTokenizer
 
 
@@ -10,7 +10,7 @@ from transformers_elmo import ElmoModel, ElmoTokenizer
 def checkpoint(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoint")
     model = ElmoModel(tiny_config(max_characters_per_token=50, char_vocab_size=262))
-    randomise(model, 0)
+    randomize(model, 0)
     model.save_pretrained(folder)
     ElmoTokenizer().save_pretrained(folder)
     return folder

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModel
 
 from helpers.conversion import assert_error, elmo
-from helpers.models import randomise, tiny_config
+from helpers.models import randomize, tiny_config
 from helpers.released import MANY_LANGS_CHARACTERS, WORDS, bilm_options, read_hdf5, without_layers
 from helpers.released_cases import (
     BILM,
@@ -113,7 +113,7 @@ def test_export_of_unsupported_models(capfd, converted, tmp_path):
 
 @pytest.mark.parametrize("half", [False, True])
 def test_export_of_a_tagger_and_of_half_precision(capfd, tmp_path, half):
-    model = randomise(ElmoForTokenClassification(tiny_config(char_vocab_size=262, max_characters_per_token=50)))
+    model = randomize(ElmoForTokenClassification(tiny_config(char_vocab_size=262, max_characters_per_token=50)))
     model = model.half() if half else model
     model.save_pretrained(tmp_path / "checkpoint")
     ElmoTokenizer().save_pretrained(tmp_path / "checkpoint")

@@ -23,7 +23,7 @@ from helpers.command import assert_one_sentence, run
 from helpers.environments import arrays_of, load_arrays, make_environment
 from helpers.environments import run as run_script
 from helpers.hub_server import USER, HubError, LoopbackHub
-from helpers.models import randomise, tiny_config
+from helpers.models import randomize, tiny_config
 from helpers.released import bilm_arrays, bilm_options, write_bilm
 from transformers_elmo import ElmoForTokenClassification, ElmoModel, ElmoTokenizer
 from transformers_elmo.command import main
@@ -37,7 +37,7 @@ TEXTS = ["Ann Lee visited Paris, London.", "Rain!", "", "Any wörd 😀 will do.
 def save(folder, model_class=ElmoModel, seed=0, **options):
     """Save a checkpoint without README.md; return what its model computes."""
     config = tiny_config(max_characters_per_token=50, char_vocab_size=262)
-    model, tokenizer = randomise(model_class(config), seed), ElmoTokenizer()
+    model, tokenizer = randomize(model_class(config), seed), ElmoTokenizer()
     arrays = arrays_of(model, tokenizer, TEXTS)
     model.save_pretrained(folder, **options)
     (Path(folder) / "README.md").unlink()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.models import randomise, tiny_config
+from helpers.models import randomize, tiny_config
 from transformers_elmo import ElmoModel, ElmoTokenizer
 from transformers_elmo.embed.job import embed, read_sentences, write_npz
 
@@ -15,7 +15,7 @@ from transformers_elmo.embed.job import embed, read_sentences, write_npz
 @pytest.fixture
 def model():
     config = tiny_config(max_characters_per_token=50, char_vocab_size=262, dropout=0.9)
-    return randomise(ElmoModel(config), 0).eval()
+    return randomize(ElmoModel(config), 0).eval()
 
 
 @pytest.mark.parametrize("boundaries", [{"add_bos_token": False}, {"add_eos_token": False}])

@@ -55,7 +55,7 @@ MODEL_OPTIONS = {
 
 
 def tiny_config(**options) -> ElmoConfig:
-    """Return a configuration of 12 filters, 7 cells and 5 outputs, with clips that the weights of `randomise` reach."""
+    """Return a configuration of 12 filters, 7 cells and 5 outputs, with clips that the weights of `randomize` reach."""
     sizes = {
         "vocab_size": 11,
         "char_vocab_size": 9,
@@ -70,7 +70,7 @@ def tiny_config(**options) -> ElmoConfig:
     return ElmoConfig(**{**sizes, **options})
 
 
-def randomise(model: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
+def randomize(model: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
     """Fill every parameter with random values, padding rows and biases too: zeros and ones would hide errors."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
