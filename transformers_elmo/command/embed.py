@@ -80,7 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     total = count_lines(arguments.input) if on_terminal else None
     bar = tqdm(embedded, total=total, unit=" sentences", disable=not on_terminal)
     num_sentences, num_words = write_npz(arguments.output, bar)
-    print(f"{num_sentences:,} sentences, {num_words:,} words: {arguments.output}")
+    counts = [f"{n:,} {unit}{'s' * (n != 1)}" for n, unit in ((num_sentences, "sentence"), (num_words, "word"))]
+    print(f"{', '.join(counts)}: {arguments.output}")
     return 0
 
 
