@@ -29,6 +29,8 @@ def load(checkpoint: str, with_lm_head: bool = False) -> tuple[ElmoModel | ElmoF
 
 def load_config(checkpoint: str) -> ElmoConfig:
     checkpoint = resolve(checkpoint)
+    if os.path.isdir(checkpoint) and not os.path.isfile(os.path.join(checkpoint, "config.json")):
+        raise FileNotFoundError(f"{checkpoint} must be the folder of a checkpoint; it has no config.json.")
     with user_errors(checkpoint):
         config = AutoConfig.from_pretrained(checkpoint)
     if config.model_type != "elmo":

@@ -151,7 +151,7 @@ def test_traceback_before_or_after_the_verb(capsys, tmp_path):
 def test_bad_checkpoints(capsys, checkpoint, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert_one_sentence(run(capsys, "info", tmp_path / "nowhere"), "nowhere", "neither a folder")
-    assert_one_sentence(run(capsys, "info", tmp_path), tmp_path)
+    assert_one_sentence(run(capsys, "info", tmp_path), tmp_path, "config.json")
     BertConfig().save_pretrained(tmp_path / "bert")
     assert_one_sentence(run(capsys, "info", tmp_path / "bert"), "must be an ELMo checkpoint", "bert")
     truncated = tmp_path / "cut"
