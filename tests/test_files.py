@@ -69,7 +69,9 @@ def test_file_replaces_an_old_one_only_when_complete(tmp_path):
     with new_file(str(tmp_path / "x")) as path:
         path.write_text("new")
         assert (tmp_path / "x").read_text() == "old"
+        inode = path.stat().st_ino
     assert (tmp_path / "x").read_text() == "new" and os.listdir(tmp_path) == ["x"]
+    assert (tmp_path / "x").stat().st_ino == inode  # renamed, not copied, so no reader sees half of it
 
 
 def test_folder_appears_when_complete(tmp_path):
