@@ -23,6 +23,13 @@ def test_save_pretrained_writes_a_card(tmp_path, model_class, task):
     assert "# my-elmo\n" in card.text and f"{model.num_parameters():,}" in card.text
 
 
+def test_card_of_the_working_directory_has_its_name(tmp_path, monkeypatch):
+    (tmp_path / "my-elmo").mkdir()
+    monkeypatch.chdir(tmp_path / "my-elmo")
+    ElmoModel(tiny_config()).save_pretrained(".")
+    assert "# my-elmo\n" in (tmp_path / "my-elmo" / "README.md").read_text()
+
+
 def test_save_pretrained_keeps_a_card_that_exists(tmp_path):
     (tmp_path / "README.md").write_text("Mine.\n")
     ElmoModel(tiny_config()).save_pretrained(tmp_path)

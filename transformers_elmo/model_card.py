@@ -38,7 +38,8 @@ def write_model_card(model: PreTrainedModel, folder: str | Path, name: str | Non
         return
     config: Any = copy.copy(model.config)
     config.architectures = [type(model).__name__]
-    card = model_card(config, name or Path(folder).as_posix(), model.num_parameters())
+    title = Path(name or Path(folder).resolve()).name  # "." has no name of its own
+    card = model_card(config, name or Path(folder).as_posix(), model.num_parameters(), title=title)
     readme.write_text(card, encoding="utf-8")
 
 

@@ -159,6 +159,10 @@ def read_parquet(path: Path, column: str) -> Iterator[tuple[str, int]]:
         ) from None
 
 
+def display_name(path: str | Path) -> str:
+    return "standard input" if path == STDIN else str(path)
+
+
 class Line(NamedTuple):
     number: int  # from 1
     text: str  # without its line end
@@ -169,7 +173,7 @@ def decode_lines(
     path: str | Path, encoding_errors: str, max_bytes: int | None = None, split_long_lines: bool = False
 ) -> Iterator[Line]:
     """Yield the lines of a UTF-8 text file; with `split_long_lines`, the parts of a long one share its number."""
-    name = "standard input" if path == STDIN else str(path)
+    name = display_name(path)
     for number, line, bytes_read in raw_lines(path, name, max_bytes, split_long_lines):
         if b"\0" in line:
             raise ValueError(

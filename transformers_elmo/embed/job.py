@@ -15,7 +15,7 @@ import torch
 from ..files import new_file
 from ..language_model import evaluation_mode
 from ..modeling_elmo import ElmoModel
-from ..text import has_columns, read_column, read_lines
+from ..text import display_name, has_columns, read_column, read_lines
 from ..tokenization_elmo import ElmoTokenizer
 from . import LAYERS
 
@@ -89,8 +89,9 @@ def read_sentences(
             break
         num_blank += 1
     else:
-        name = "standard input" if path == "-" else path
-        raise ValueError(f"The input must contain text, one sentence per line or row; {name} contains none.")
+        raise ValueError(
+            f"The input must contain text, one sentence per line or row; {display_name(path)} contains none."
+        )
     lines = itertools.chain(itertools.repeat("", num_blank), [line], lines)
     return (line.split() for line in lines) if pretokenized else lines
 
