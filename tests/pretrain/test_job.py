@@ -13,7 +13,7 @@ from transformers_elmo import ElmoForPreTraining, ElmoLanguageModel, ElmoModel, 
 from transformers_elmo.command import main
 from transformers_elmo.pretrain.job import hold_out
 from transformers_elmo.pretrain.recipe import Recipe
-from transformers_elmo.pretrain.trainer import last_checkpoint
+from transformers_elmo.pretrain.output import last_checkpoint
 
 
 def test_text_to_checkpoint(command, tmp_path, capsys):
@@ -186,8 +186,8 @@ def test_bad_text(command, tmp_path, capsys, content, parts):
     "arguments, message",
     [
         (["nowhere*.txt"], "matches no file"),
-        (["--config", "wrong.json"], "wrong.json must be a JSON object of ElmoConfig fields"),
-        (["--config", "list.json"], "list.json must be a JSON object of ElmoConfig fields"),
+        (["--config", "wrong.json"], "wrong.json must be JSON; it cannot be parsed"),
+        (["--config", "list.json"], "list.json must be a JSON object; it is a list."),
         (["--config", "type.json"], "'lstm_dim' expected int"),
         (["--vocab", "none.txt"], "none.txt: No such file"),
         (["--init", "/nowhere/at/all"], "/nowhere/at/all is neither a folder"),

@@ -11,7 +11,8 @@ from helpers.pretraining import logged_losses, train
 from transformers_elmo import ElmoForPreTraining, ElmoTokenizer
 from transformers_elmo.pretrain.job import hold_out
 from transformers_elmo.pretrain.recipe import RECIPES
-from transformers_elmo.pretrain.trainer import ElmoPretrainer, MuonAndAdamW, last_checkpoint
+from transformers_elmo.pretrain.output import last_checkpoint
+from transformers_elmo.pretrain.trainer import ElmoPretrainer, MuonAndAdamW
 from transformers_elmo.pretrain.windows import Windows
 
 
@@ -110,7 +111,7 @@ def test_loss_becomes_nan(corpus, tmp_path):
             if state.global_step == 5:
                 model.lm_head.bias.data.fill_(float("nan"))
 
-    with pytest.raises(RuntimeError, match=r"loss became nan at step 6; the last good checkpoint is .*checkpoint-4"):
+    with pytest.raises(RuntimeError, match=r"loss became nan at step 6: .* last good weights \(--init .*checkpoint-4"):
         train(corpus, tmp_path, callbacks=[SetNan()])
 
 
@@ -120,7 +121,7 @@ def test_gradient_becomes_infinite(corpus, tmp_path):
             if state.global_step == 5:
                 model.lm_head.bias.register_hook(lambda gradient: gradient * float("inf"))
 
-    with pytest.raises(RuntimeError, match=r"gradient norm became .* at step 6; .*checkpoint-4"):
+    with pytest.raises(RuntimeError, match=r"gradient norm became .* at step 6: .*checkpoint-4"):
         train(corpus, tmp_path, callbacks=[SetInfinity()])
 
 
