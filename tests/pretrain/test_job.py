@@ -12,8 +12,8 @@ from helpers.pretraining import FAST, assert_same_weights, load_weights, made_up
 from transformers_elmo import ElmoForPreTraining, ElmoLanguageModel, ElmoModel, ElmoTokenizer
 from transformers_elmo.command import main
 from transformers_elmo.pretrain.job import hold_out
-from transformers_elmo.pretrain.recipe import Recipe
 from transformers_elmo.pretrain.output import last_checkpoint
+from transformers_elmo.pretrain.recipe import Recipe
 
 
 def test_text_to_checkpoint(command, tmp_path, capsys):

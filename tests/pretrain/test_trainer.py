@@ -10,8 +10,8 @@ from helpers.models import tiny_config
 from helpers.pretraining import logged_losses, train
 from transformers_elmo import ElmoForPreTraining, ElmoTokenizer
 from transformers_elmo.pretrain.job import hold_out
-from transformers_elmo.pretrain.recipe import RECIPES
 from transformers_elmo.pretrain.output import last_checkpoint
+from transformers_elmo.pretrain.recipe import RECIPES
 from transformers_elmo.pretrain.trainer import ElmoPretrainer, MuonAndAdamW
 from transformers_elmo.pretrain.windows import Windows
 

@@ -66,6 +66,8 @@ def corpus_from_files(
     pre_tokenizer = tokenizer.backend_tokenizer.pre_tokenizer.__getstate__().decode()
     special_tokens = sorted(tokenizer.all_special_tokens)
     key = json.dumps([VERSION, stats, pre_tokenizer, special_tokens, asdict(splitting), column, encoding_errors])
+    if cache.exists() and not cache.is_dir():
+        raise ValueError(f"--cache must be a folder; {cache} is a file: choose another name.")
     folder = cache / hashlib.sha256(key.encode()).hexdigest()[:16]
     if folder.is_dir():
         try:

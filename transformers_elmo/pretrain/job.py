@@ -9,7 +9,6 @@ import difflib
 import hashlib
 import importlib.util
 import json
-import math
 import os
 import sys
 from collections.abc import Iterator
@@ -58,7 +57,7 @@ def pretrain_from_texts(
     if importlib.util.find_spec("accelerate") is None:
         raise ValueError("Training needs accelerate: pip install 'transformers-elmo[train]'.")
     with locked_output(Path(settings.output), resume):
-        config, tokenizer = initial_model.load_config()
+        config, tokenizer = initial_model.load_config(settings.recipe)
         with main_process_first(settings):
             corpus = texts.load(texts.files, tokenizer)
             held_out = texts.load(texts.held_out, tokenizer) if texts.held_out else None
@@ -154,7 +153,7 @@ class InitialModel:
         check_number(self, "vocab_size", 1, MAX_NUMBER)
         check_number(self, "min_count", 1)
 
-    def load_config(self) -> tuple[ElmoConfig, ElmoTokenizer]:
+    def load_config(self, recipe: Recipe) -> tuple[ElmoConfig, ElmoTokenizer]:
         """Return the configuration, and a tokenizer that splits and spells words as the model expects."""
         if self.checkpoint:
             config, tokenizer = load_config(self.checkpoint), load_tokenizer(self.checkpoint)
@@ -168,7 +167,7 @@ class InitialModel:
                     f"{self.config_file} must be a JSON object of ElmoConfig fields: {one_line(error)}."
                 ) from None
             tokenizer = ElmoTokenizer(max_characters_per_token=config.max_characters_per_token)
-        check_memory(config)
+        check_memory(config, recipe)
         return config, tokenizer
 
     def load_model(
@@ -187,7 +186,7 @@ class InitialModel:
                 max_characters_per_token=tokenizer.max_characters_per_token,
             )
             config.vocab_size = len(tokenizer)
-            check_memory(config)
+            check_memory(config, recipe)
         if not self.checkpoint:
             return ElmoForPreTraining(config), tokenizer
         model = load_model(self.checkpoint, config, with_lm_head=True, dtype=torch.float32)
@@ -212,7 +211,7 @@ class InitialModel:
 
 def read_config_fields(path: Path) -> dict:
     """Read a JSON object of sizes and options of a new model, named as in ElmoConfig."""
-    names = [name for name in ElmoConfig.__annotations__ if name not in SET_ELSEWHERE]
+    names = [name for name in ElmoConfig.__annotations__ if name not in (*SET_ELSEWHERE, "tie_word_embeddings")]
     content = read_json(path)
     for name, value in content.items():
         if name in SET_ELSEWHERE:
@@ -223,12 +222,12 @@ def read_config_fields(path: Path) -> dict:
             similar = difflib.get_close_matches(name, names, n=1)
             suggestion = f"did you mean {similar[0]!r}?" if similar else f"the fields are {', '.join(names)}."
             raise ValueError(f"{path} must be a JSON object of ElmoConfig fields; {name!r} is not one: {suggestion}")
-        if isinstance(value, float) and not math.isfinite(value):
+        if "nan" in (text := json.dumps(value).lower()) or "infinity" in text:
             raise ValueError(f"{path} must have finite numbers; {name!r} is {value}.")
     return content
 
 
-def check_memory(config: ElmoConfig):
+def check_memory(config: ElmoConfig, recipe: Recipe):
     """Raise if the machine has too little memory to train a model of this size."""
     import psutil  # a dependency of accelerate
 
@@ -240,12 +239,14 @@ def check_memory(config: ElmoConfig):
             raise ValueError(f"{layers:,} layers and {len(config.char_filters):,} widths of filters")
         with torch.device("meta"):
             parameters = ElmoForPreTraining(config).num_parameters()
-        if parameters * BYTES_PER_PARAMETER > available:
-            raise ValueError(f"{parameters:,} parameters need {parameters * BYTES_PER_PARAMETER / 1e9:,.1f} GB")
+        characters = 2 * recipe.rows * recipe.window * config.max_characters_per_token
+        needed = parameters * BYTES_PER_PARAMETER + 8 * characters
+        if needed > available:
+            raise ValueError(f"{parameters:,} parameters and {characters:,} characters per step need {needed:,} bytes")
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
-        size = one_line(error) if isinstance(error, ValueError) else "its sizes are beyond all memory"
+        size = one_line(error) if isinstance(error, ValueError) else "more weights than can be counted"
         raise ValueError(
-            f"The model is too large to be trained here: {size}, and {available / 1e9:,.1f} GB of memory are free."
+            f"The model is too large to be trained here: {size}, and {available:,} bytes of memory are free."
         ) from error
 
 
@@ -264,14 +265,31 @@ def vocabulary_sha256(tokenizer: ElmoTokenizer) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
+def check_tokenizer(tokenizer: ElmoTokenizer, config: ElmoConfig):
+    """Raise if the model cannot read the words and characters of this tokenizer."""
+    for what, expected, found in (
+        ("words", config.vocab_size, len(tokenizer)),
+        ("characters per word", config.max_characters_per_token, tokenizer.max_characters_per_token),
+    ):
+        if found != expected:
+            raise ValueError(f"The model needs a tokenizer of {expected:,} {what}, got one of {found:,}.")
+    for name in ("pad_token", "bos_token", "eos_token", "unk_token"):
+        if getattr(tokenizer, name) is None:
+            raise ValueError(f"The tokenizer must have a {name}, and has none.")
+
+
 def check_vocabulary(words: list[str], corpus: Corpus, name: str):
     """Raise if negative sampling would go wrong: special tokens come first, then words by decreasing frequency."""
     specials = ["<S>", "</S>", "<UNK>"]
     missing = [token for token in specials if token not in words[: len(specials)]]
     if missing:
         raise ValueError(f"{name} must begin with {', '.join(specials)}, one per line; missing: {', '.join(missing)}.")
+    if "" in words:
+        raise ValueError(f"{name} must have one word per line; line {words.index('') + 1} is blank.")
     counts = dict(zip(corpus.words, corpus.counts.tolist()))
     frequencies = np.array([counts.get(word, 0) for word in words[len(specials) :]], dtype=np.float64)
+    if not frequencies.any():
+        raise ValueError(f"{name} must have words of the text; none of them occurs in it.")
     if len(frequencies) > 2 and frequencies.std():
         # Spearman's rank correlation: 1 for words sorted by frequency, about 0 for an alphabetical list.
         ranks = np.empty(len(frequencies))
@@ -317,11 +335,7 @@ def run(
     output, recipe = Path(settings.output), settings.recipe
     settings.text |= {"sha256": corpus.sha256, "held_out_sha256": None if held_out is None else held_out.sha256}
     settings.vocabulary_sha256 = vocabulary_sha256(tokenizer)
-    if model.config.vocab_size != len(tokenizer):
-        raise ValueError(
-            f"The model must have the vocabulary of its tokenizer: vocab_size is {model.config.vocab_size}, and the "
-            f"tokenizer has {len(tokenizer)} words."
-        )
+    check_tokenizer(tokenizer, model.config)
     if held_out is None:
         train_sentences, held_out_sentences = hold_out(corpus, settings.held_out_words, settings.seed)
         held_out = corpus

@@ -33,7 +33,7 @@ def check_output(output: Path, resume: bool):
         raise ValueError(f"{output} contains no run to resume; leave out --resume, or pass the folder of a run.")
     if not resume and has_run:
         raise ValueError(f"{output} already exists; pass --resume to continue its run, or choose another --output.")
-    if not resume and output.exists():
+    if not resume and (output.exists() or output.is_symlink()):
         # A killed run may leave its lock and temporary files.
         is_empty = output.is_dir() and all(
             path.name == LOCK_FILE or UNFINISHED.fullmatch(path.name) for path in output.iterdir()

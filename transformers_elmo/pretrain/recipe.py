@@ -17,6 +17,8 @@ MAX_NUMBER = 10**9  # of steps, rows and the like
 
 
 def check_initial_model(checkpoint: str | None, size: str | None, config_file: Path | None):
+    if checkpoint == "":
+        raise ValueError("--init must be a folder or a name on the Hub; got an empty one.")
     if checkpoint and (size or config_file):
         raise ValueError("--size and --config describe a new model; leave them out, or leave out --init.")
     if size and size not in SIZES:
@@ -62,8 +64,9 @@ class Recipe:
     def __post_init__(self):
         if self.optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer must be one of {', '.join(OPTIMIZERS)}; got {self.optimizer!r}.")
-        for name in ("learning_rate", "max_grad_norm", "loss_scale", "epochs"):
-            check_number(self, name, SMALLEST, is_whole=False)
+        for name in ("learning_rate", "max_grad_norm", "loss_scale"):
+            check_number(self, name, SMALLEST, MAX_NUMBER, is_whole=False)
+        check_number(self, "epochs", SMALLEST, is_whole=False)
         check_number(self, "warmup_ratio", 0, 1, is_whole=False)
         check_number(self, "dropout", 0, 1, is_whole=False, below=True)
         for name in ("rows", "window"):

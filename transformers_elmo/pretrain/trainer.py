@@ -88,22 +88,22 @@ class ElmoPretrainer(Trainer):
         outputs = model(**inputs, state=self.lstm_state)
         self.lstm_state = outputs["state"]
         if not torch.isfinite(outputs["loss"]):
-            raise RuntimeError(self._divergence_message("loss", float(outputs["loss"].detach())))
+            raise RuntimeError(self._divergence_message("loss", outputs["loss"].detach(), self.state.global_step + 1))
         loss = outputs["loss"] * self.settings.recipe.loss_scale
         return (loss, outputs) if return_outputs else loss
 
     def _clip_grad_norm(self, model: nn.Module) -> torch.Tensor:
         norm = super()._clip_grad_norm(model)
         if not math.isfinite(float(norm)):
-            raise RuntimeError(self._divergence_message("gradient norm", float(norm)))
+            raise RuntimeError(self._divergence_message("gradient norm", norm, self.state.global_step + 1))
         return norm
 
-    def _divergence_message(self, what: str, value: float) -> str:
+    def _divergence_message(self, what: str, value: torch.Tensor | float, step: int) -> str:
         ways = "from the beginning"
         if last := last_checkpoint(self.args.output_dir):
             ways += f" or from the last good weights (--init {last}, without --size, --config and --vocab)"
         return (
-            f"The {what} became {value} at step {self.state.global_step + 1}: train again in another --output with a "
+            f"The {what} became {float(value)} at step {step}: train again in another --output with a "
             f"lower --learning-rate{' or without --bf16' * self.settings.bf16}, {ways}."
         )
 
@@ -111,8 +111,8 @@ class ElmoPretrainer(Trainer):
         """Raise if training has diverged in its last step, whose effect no loss has shown yet."""
         for name, weight in self.model.named_parameters():
             if not torch.isfinite(weight).all():
-                value = float(weight[~torch.isfinite(weight)][0])
-                raise RuntimeError(self._divergence_message(f"weight {name}", value))
+                value = weight.detach()[~torch.isfinite(weight)][0]
+                raise RuntimeError(self._divergence_message(f"weight {name}", value, self.state.global_step))
 
     def log(self, logs: dict[str, float], start_time: float | None = None):
         if "loss" in logs:
@@ -132,7 +132,7 @@ class ElmoPretrainer(Trainer):
         forward, backward = (losses[:, 0] / losses[:, 1]).tolist()
         loss = (forward + backward) / 2
         if not math.isfinite(loss):
-            raise RuntimeError(self._divergence_message("held-out loss", loss))
+            raise RuntimeError(self._divergence_message("held-out loss", loss, self.state.global_step))
         metrics = {"loss": loss, "perplexity": perplexity(loss)}
         metrics |= {"forward_perplexity": perplexity(forward), "backward_perplexity": perplexity(backward)}
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
