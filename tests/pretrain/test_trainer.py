@@ -98,6 +98,34 @@ def test_muon_and_adamw():
     assert not torch.equal(model.lm_head.weight, new_model().lm_head.weight)
 
 
+def test_evaluation_carries_states(corpus, tmp_path):
+    """Short windows have the perplexity of one window with the whole text, where no state is lost."""
+    trainer = train(corpus, tmp_path, steps=1, window=2, rows=1)
+    model, windows = trainer.model, trainer.held_out
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)  # with the small weights of a new model, states hardly matter
+    sentences = windows.directions[0].sentences
+    whole = Windows(corpus, windows.tokenizer, sentences, rows=1, window=1000, epochs=1)
+    model.eval()
+    with torch.no_grad():
+        (batch,) = whole
+        expected = model(**batch)
+    metrics = trainer.evaluate()
+    for name in ("forward", "backward"):
+        perplexity = float(getattr(expected, f"{name}_perplexity"))
+        assert metrics[f"eval_{name}_perplexity"] == pytest.approx(perplexity, rel=1e-5)
+
+
+def test_perplexity_beyond_the_largest_float(corpus, tmp_path):
+    trainer = train(corpus, tmp_path, steps=1)
+    trainer.model.lm_head.bias.data[0] = 1e6
+    assert trainer.evaluate()["eval_perplexity"] == float("inf")
+    trainer.model.lm_head.bias.data[0] = float("nan")
+    with pytest.raises(RuntimeError, match="held-out loss became nan at step 1"):
+        trainer.evaluate()
+
+
 def test_bf16(corpus, tmp_path):
     trainer = train(corpus, tmp_path, steps=60, bf16=True)
     assert all(p.dtype == torch.float32 for p in trainer.model.parameters())

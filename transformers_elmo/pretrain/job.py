@@ -215,9 +215,7 @@ def read_config_fields(path: Path) -> dict:
     content = read_json(path)
     for name, value in content.items():
         if name in SET_ELSEWHERE:
-            raise ValueError(
-                f"{path} must not have the field {name!r}, which is set by {SET_ELSEWHERE[name]}: remove it."
-            )
+            raise ValueError(f"{path} must not set {name!r}, which is set by {SET_ELSEWHERE[name]}: remove it.")
         if name not in names:
             similar = difflib.get_close_matches(name, names, n=1)
             suggestion = f"did you mean {similar[0]!r}?" if similar else f"the fields are {', '.join(names)}."
@@ -455,6 +453,9 @@ def save(trainer: ElmoPretrainer, corpus: Corpus, settings: Settings):
     """Save the model, its tokenizer and its card; move them into the output folder when all are complete."""
     model, output = trainer.model, Path(settings.output)
     weights = {name: w.half() if settings.save_half else w for name, w in model.state_dict().items()}
+    for name, weight in weights.items():
+        if not torch.isfinite(weight).all():
+            raise ValueError(f"{name} has numbers beyond float16: leave out --half, and continue with --resume.")
     with scratch_folder(output) as unfinished:
         # The configuration says float32 even if the weights are stored in float16: the model computes in float32.
         model.save_pretrained(unfinished, state_dict=weights)
