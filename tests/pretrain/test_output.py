@@ -119,7 +119,8 @@ def test_names_that_are_no_checkpoints(corpus, finished, folder):
     }
 
 
-def test_two_checkpoints_are_kept(tmp_path):
+def test_two_checkpoints_are_kept(finished, tmp_path):
+    assert [step for step, _ in checkpoints(finished)] == [6, 4]
     for step in (2, 4, 6, 8, 10):
         (tmp_path / f"checkpoint-{step}").mkdir()
     remove_old_checkpoints(tmp_path, 8)  # after a resume from 6, as 8 and 10 were damaged
@@ -230,6 +231,14 @@ def test_interrupted_while_saving(corpus, finished, tmp_path, monkeypatch):
     monkeypatch.undo()
     train(corpus, tmp_path / "run", steps=6, resume=True)
     assert_same_weights(tmp_path / "run", finished)
+
+
+def test_configuration_is_saved_last(corpus, folder, monkeypatch):
+    """With it the folder is a checkpoint, so all other files must be there."""
+    saved, replace = [], Path.replace
+    monkeypatch.setattr(Path, "replace", lambda path, target: saved.append(path.name) or replace(path, target))
+    train(corpus, folder, steps=6, resume=True)
+    assert "model.safetensors" in saved and saved[-1] == "config.json"
 
 
 def test_no_checkpoint_of_diverged_weights(corpus, tmp_path):

@@ -265,10 +265,10 @@ def vocabulary_sha256(tokenizer: ElmoTokenizer) -> str:
 
 def check_tokenizer(tokenizer: ElmoTokenizer, config: ElmoConfig):
     """Raise if the model cannot read the words and characters of this tokenizer."""
-    for what, expected, found in (
-        ("words", config.vocab_size, len(tokenizer)),
-        ("characters per word", config.max_characters_per_token, tokenizer.max_characters_per_token),
-    ):
+    sizes = [("words", config.vocab_size, len(tokenizer))]
+    if "characters" in config.inputs:
+        sizes.append(("characters per word", config.max_characters_per_token, tokenizer.max_characters_per_token))
+    for what, expected, found in sizes:
         if found != expected:
             raise ValueError(f"The model needs a tokenizer of {expected:,} {what}, got one of {found:,}.")
     for name in ("pad_token", "bos_token", "eos_token", "unk_token"):
@@ -391,7 +391,6 @@ def run(
         with stop.handle_signals():
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if not trainer.stopped and trainer.is_world_process_zero():
-        trainer.check_weights()
         save(trainer, corpus, settings)
     trainer.accelerator.wait_for_everyone()  # if a process fails meanwhile, torchrun kills the one that saves
     return trainer
