@@ -21,7 +21,7 @@ from .configuration_elmo import ElmoConfig
 TEMPLATES = Path(__file__).parent / "templates"
 EMPTY_TEMPLATE = "This model card has been automatically generated."  # what `push_to_hub` of transformers uploads
 # The folders of a path, which is absolute or leaves the working directory: /home/me/, ~/, ../, C:\
-LOCAL_FOLDERS = re.compile(r"""(?<![^\s'"`=(])(?:~[\w-]*|[A-Za-z]:|\.\.)?(?:[/\\][^\s/\\'"`]+)*[/\\](?=[^\s/\\])""")
+LOCAL_FOLDERS = re.compile(r"""(?<![^\s'"`=(])(?:~[\w-]*|[A-Za-z]:|\.\.)?(?:[/\\]+[^\s/\\'"`]+)*[/\\]+(?=[^\s/\\])""")
 INPUTS = {
     "characters": "Words are read as characters, so no word is unknown.",
     "words": "Words are looked up in a vocabulary.",

@@ -385,6 +385,27 @@ def login_page(request):
     raise ConnectionResetError
 
 
+def reply(body):
+    """Return a failure: an answer that is JSON, but not the Hub's."""
+
+    def fail(request):
+        request.reply(200, body)
+        raise ConnectionError
+
+    return fail
+
+
+def cut_off(request):
+    request.send_response(200)
+    request.send_header("Content-Length", 1000)
+    request.end_headers()
+    request.wfile.write(b'{"id":')
+    raise ConnectionError
+
+
+ANSWERS = ["repos/create", "GET /api/models", "preupload", "lfs/objects/batch", "/commit/"]
+
+
 @pytest.mark.parametrize(
     "where, fail, parts",
     [
@@ -408,11 +429,21 @@ def login_page(request):
         ("PUT", hang_up, ["cannot be reached", "try again"]),
         ("PUT", answer(403, "No rights"), ["does not have write access"]),
         ("whoami", login_page, ["Hub"]),
+        ("whoami", answer(403, "\x1b[31mRed"), ["does not have write access", "Red"]),
+        ("PUT", answer(413, "Too large"), ["refused", "413", "Too large"]),
+        ("branch", answer(500, "It is raining"), ["could not accept", "500"]),
+        ("/commit/", answer(409, "Conflict"), ["refused", "409"]),
+        ("/commit/", answer(412, "Refresh"), ["refused", "412"]),
+        *((where, reply(body), ["not from the Hub"]) for where in ANSWERS for body in (b"null", b"[]", b'"x"')),
+        *((where, reply(b"{}"), ["not from the Hub"]) for where in ("create", "GET /api/models", "/commit/")),
+        *((where, cut_off, ["cannot be reached"]) for where in ("whoami", *ANSWERS)),
     ],
 )
 def test_hub_fails(capsys, checkpoint, hub, where, fail, parts):
     hub.before = lambda request: fail(request) if where in f"{request.command} {request.url.path}" else None
-    assert_fails(run(capsys, "push", checkpoint, "me/failing"), *parts)
+    result = run(capsys, "push", checkpoint, "me/failing", *(["--revision", "v1"] if where == "branch" else []))
+    assert_fails(result, *parts)
+    assert result[2].rstrip("\n").isprintable()
     if (hub.store / "models").exists():  # nothing was pushed partially
         assert tree(hub, "me/failing").keys() == {".gitattributes"}
     hub.before = lambda request: None
@@ -545,6 +576,53 @@ def test_invalid_configurations(capsys, checkpoint, hub, content, parts):
     (checkpoint / "config.json").write_bytes(content)
     assert_fails(run(capsys, "push", checkpoint, "me/none"), *parts)
     assert hub.requests == []
+
+
+@pytest.mark.parametrize(
+    "name, content, part",
+    [
+        ("model.safetensors", b"\x02" + bytes(7) + b"{}", "must contain the weights of a model"),
+        ("model.safetensors", b"\x02" + bytes(7) + b"[]", "must be a safetensors file"),
+        ("model.safetensors", (10**15).to_bytes(8, "little") + b"{}", "must be a safetensors file"),
+        ("tokenizer.json", b"{", "tokenizer.json must be JSON"),
+        ("tokenizer.json", b"[" * 100_000, "tokenizer.json must be JSON"),
+        ("tokenizer_config.json", b"", "tokenizer_config.json must be JSON"),
+        ("tokenizer_config.json", b"[]", "tokenizer_config.json must be a JSON object"),
+        ("README.md", "# Mine".encode("utf-16"), "must be UTF-8 text"),
+    ],
+)
+def test_damaged_files(capsys, checkpoint, hub, name, content, part):
+    (checkpoint / name).write_bytes(content)
+    assert_fails(run(capsys, "push", checkpoint, "me/none"), checkpoint, part)
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize("weight_map", [None, [], {"mix.gamma": [1]}, {}], ids=str)
+def test_invalid_index(capsys, checkpoint, hub, weight_map):
+    (checkpoint / "model.safetensors").unlink()
+    (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    assert_fails(run(capsys, "push", checkpoint, "me/none"), checkpoint, "model.safetensors.index.json")
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path.name)], ids=["folder", "pipe", "loop"]
+)
+def test_names_that_are_no_files(capsys, checkpoint, hub, make):
+    for name in ("README.md", "LICENSE"):
+        make(checkpoint / name)
+    assert run(capsys, "push", checkpoint, "me/odd")[0] == 0
+    assert "LICENSE" not in tree(hub, "me/odd") and b"## Usage" in tree(hub, "me/odd")["README.md"]
+    (checkpoint / "config.json").unlink()
+    make(checkpoint / "config.json")
+    assert_fails(run(capsys, "push", checkpoint, "me/odd"), "it lacks config.json")
+
+
+@pytest.mark.parametrize("text", ["<img ", "![", "![](", "![](a\0.png)", f"![]({'x' * 999}.png)", "<img src=", "---\n"])
+def test_readme_with_much_of_one_kind(capsys, checkpoint, hub, text):
+    """Pictures are found in linear time, and names that no file can have are passed over."""
+    (checkpoint / "README.md").write_text("# Mine\n" + text * (100_000 // len(text)))
+    assert run(capsys, "push", checkpoint, "me/mine")[0] == 0
 
 
 def test_readme_that_is_not_utf_8(capsys, checkpoint, hub):

@@ -47,8 +47,8 @@ def convert(
     with new_folder(output) as staging, unpacking_folder(output.parent) as scratch:
         opened = open_source(source, extra_files or ExtraFiles(), scratch)
         print(f"source       {opened.format}: {', '.join(path.name for path in opened.files)}")
-        opened.notes = [*notes, *opened.notes]
-        for note in opened.notes:
+        notes = [*notes, *opened.notes]
+        for note in notes:
             print(f"note         {note}")
         model = meta_model(opened)
         matches = match_weights(opened, model)
@@ -63,7 +63,7 @@ def convert(
             format=opened.format,
             files=[(path.name, path.stat().st_size, sha256_of(path)) for path in opened.files],
             verification=verification,
-            notes=opened.notes,
+            notes=notes,
         )
         card = model_card(
             opened.config,

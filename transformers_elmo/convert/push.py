@@ -20,7 +20,6 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import validate_repo_id
 from safetensors import SafetensorError, safe_open
-from yaml import YAMLError
 
 from ..configuration_elmo import AUTO_MAP, HUB_FILES, ElmoConfig
 from ..files import one_line, read_json, read_text
@@ -34,7 +33,7 @@ REQUIRED_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
 OPTIONAL_FILE = re.compile(
     r"(special_tokens_map|added_tokens)\.json|vocab\.txt|(LICEN[CS]E|COPYING|NOTICE)(\.(txt|md))?|CITATION\.(cff|bib)"
 )
-PICTURE = re.compile(r"""!\[[^]]*\]\(\s*<?([^)>"'\s]+)|<img\b[^>]*?\ssrc\s*=\s*["']?([^"'>\s]+)""", re.IGNORECASE)
+PICTURE = re.compile(r"""!\[[^][]*\]\(\s*<?([^)>"'\s]+)|<img\b[^<>]*?\ssrc\s*=\s*["']?([^"'>\s]+)""", re.IGNORECASE)
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp")
 AUTO_MAPS = {
     "config.json": AUTO_MAP,
@@ -82,7 +81,7 @@ def push(
         files["README.md"] = rename_usage(card, repo).encode()
         # Weights of an earlier push with other shards could be loaded instead of these.
         old = {file.rfilename for file in info.siblings or [] if WEIGHT_FILE.fullmatch(file.rfilename)}
-        operations = [
+        operations: list[CommitOperationAdd | CommitOperationDelete] = [
             *(CommitOperationAdd(name, content) for name, content in sorted(files.items())),
             *(CommitOperationDelete(name) for name in sorted(old - files.keys())),
         ]
@@ -99,7 +98,7 @@ def check_metadata(card: str, path: Path):
     """Raise if the metadata at the beginning of a card is not valid YAML, which the Hub refuses."""
     try:
         ModelCard(card)
-    except (ValueError, TypeError, AttributeError, RecursionError, YAMLError) as error:
+    except Exception as error:  # the YAML library has errors of its own, and huggingface_hub raises any
         raise ValueError(
             f"{path} must begin with metadata in YAML between two lines ---, or have none; they cannot be read "
             f"({one_line(error)})."
@@ -153,8 +152,9 @@ def left_out(folder: Path, uploaded: Collection[str], prefix: str = "") -> Itera
             yield name + "/" * path.is_dir()
 
 
-def printable(name: str) -> str:
-    return name if name.isprintable() else ascii(name)
+def printable(text: str) -> str:
+    """Return a text of unknown origin as it is, or quoted if it would change the terminal or cannot be encoded."""
+    return text if text.isprintable() else ascii(text)
 
 
 def check_checkpoint(folder: Path) -> tuple[ElmoConfig, int, list[str]]:
@@ -186,6 +186,7 @@ def check_checkpoint(folder: Path) -> tuple[ElmoConfig, int, list[str]]:
         config = ElmoConfig.from_pretrained(folder)
     except (StrictDataclassError, ValueError) as error:
         raise ValueError(f"{folder / 'config.json'} must describe an ELMo model: {one_line(error)}.") from error
+    read_json(folder / "tokenizer.json")
     num_parameters = 0
     for name in weights:
         try:
@@ -193,6 +194,8 @@ def check_checkpoint(folder: Path) -> tuple[ElmoConfig, int, list[str]]:
                 num_parameters += sum(math.prod(file.get_slice(key).get_shape()) for key in file.keys())  # noqa: SIM118
         except SafetensorError as error:
             raise OSError(f"{folder / name} must be a safetensors file; it is not, or it is truncated.") from error
+    if num_parameters == 0:
+        raise ValueError(f"{folder} must contain the weights of a model; {[*weights, INDEX][0]} has none.")
     return config, num_parameters, weights if weights == [WEIGHTS] else [*weights, INDEX]
 
 
@@ -213,7 +216,7 @@ def hub_errors(repo: str) -> Iterator[None]:
         raise ValueError(f"The repository must have a name like user/elmo; got {repo!r}.") from error
     except UnicodeEncodeError as error:
         raise ValueError("The token must be plain ASCII text: set HF_TOKEN again, or run `hf auth login`.") from error
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, TypeError, KeyError, AttributeError) as error:  # no JSON, or of another shape
         raise OSError("The answer is not from the Hub: check the network, and HF_ENDPOINT if it is set.") from error
     except Exception as error:
         # An upload wraps the error that matters.
@@ -222,16 +225,20 @@ def hub_errors(repo: str) -> Iterator[None]:
             raise OSError(status_message(repo, cause)) from error
         # By module name, as the HTTP library differs between versions of huggingface_hub.
         if isinstance(cause, ConnectionError) or type(cause).__module__.startswith("httpx"):
-            raise OSError(f"The Hub cannot be reached ({one_line(cause)}): check the network and try again.") from error
+            reason = printable(one_line(cause))
+            raise OSError(f"The Hub cannot be reached ({reason}): check the network and try again.") from error
+        if isinstance(cause, OSError) and cause.errno and cause.filename is None:  # of reading a file
+            raise OSError(f"{repo} could not be pushed: {cause.strerror}.") from error
         if type(cause).__module__.startswith("huggingface_hub"):
-            raise OSError(f"{repo} could not be pushed: {' '.join(str(cause).split()).rstrip('.')}.") from error
+            reason = printable(" ".join(str(cause).split()).rstrip("."))
+            raise OSError(f"{repo} could not be pushed: {reason}.") from error
         raise
 
 
 def status_message(repo: str, error: HfHubHTTPError) -> str:
     """Explain an HTTP error to the user, with the Hub's own message."""
     status = error.response.status_code
-    message = f" ({' '.join(error.server_message.split())[:200]})" if error.server_message else ""
+    message = f" ({printable(' '.join(error.server_message.split())[:200])})" if error.server_message else ""
     if status == 401:
         return (
             f"The Hub refused the token{message}: create one with write access at "
