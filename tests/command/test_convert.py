@@ -41,7 +41,7 @@ def test_a_source_with_extra_files(capsys, calls):
     assert (checked, converted, source, output) == ("check_output", "convert", Path("weights.hdf5"), Path("out"))
     files = (extra_files.options, extra_files.vocab, extra_files.softmax)
     assert files == (Path("o.json"), Path("v.txt"), Path("s.hdf5"))
-    assert details == {"language": "pt", "license": "mit", "title": None}
+    assert details == {"language": "pt", "license": "mit", "title": None, "notes": []}
 
 
 def test_a_release_is_downloaded_converted_and_pushed(capsys, calls):
@@ -52,7 +52,8 @@ def test_a_release_is_downloaded_converted_and_pushed(capsys, calls):
     assert [name for name, *_ in calls] == names
     _, access, (_, release, *_), (_, source, *_, details), (_, folder, repo, push_options) = calls
     assert access[1] == "me/elmo" and release is RELEASES["small"] and source == Path("downloaded")
-    assert details == {"language": "en", "license": "mit", "title": "ELMo small"}
+    notes = ["Downloaded over https; no SHA-256 was published to verify options.json."]
+    assert details == {"language": "en", "license": "mit", "title": "ELMo small", "notes": notes}
     assert (folder, repo) == (Path("out"), "me/elmo")
     assert push_options == {"private": True, "revision": "v2", "message": "Hello"}
 

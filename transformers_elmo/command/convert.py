@@ -79,14 +79,14 @@ def run(arguments: argparse.Namespace) -> int:
     check_output(arguments.output)
     if arguments.push_to_hub:
         check_access(arguments.push_to_hub)
-    source, language, license, title = arguments.source, arguments.language, arguments.license, None
+    source, language, license, title, notes = arguments.source, arguments.language, arguments.license, None, []
     if arguments.name is not None:
         release = find_release(arguments.name)
         source = download_release(release, Path(HF_HOME) / "elmo")
         language, license = language or release.language, license or release.license
-        title = f"ELMo {release.name}"
+        title, notes = f"ELMo {release.name}", release.notes
     extra_files = ExtraFiles(options=arguments.options, vocab=arguments.vocab, softmax=arguments.softmax)
-    convert(source, arguments.output, extra_files, language=language, license=license, title=title)
+    convert(source, arguments.output, extra_files, language=language, license=license, title=title, notes=notes)
     if arguments.push_to_hub:
         push_folder(arguments.output, arguments.push_to_hub, arguments)
     return 0

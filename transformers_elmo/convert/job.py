@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,6 +33,7 @@ def convert(
     language: str | None = None,
     license: str | None = None,
     title: str | None = None,
+    notes: Sequence[str] = (),
 ):
     """Convert the released ELMo at `source` to a checkpoint in the new folder `output`, and print a report.
 
@@ -40,12 +41,14 @@ def convert(
         source: a file or folder in any of the formats in `sources/`, or the prefix of a TensorFlow checkpoint.
         extra_files: files that belong to the source but are not next to it.
         language, license, title: for the model card.
+        notes: about the source, for the report and the model card.
     """
     check_output(output)
     with new_folder(output) as staging, unpacking_folder(output.parent) as scratch:
         opened = open_source(source, extra_files or ExtraFiles(), scratch)
         print(f"source       {opened.format}: {', '.join(path.name for path in opened.files)}")
-        for note in opened.notes:
+        notes = [*notes, *opened.notes]
+        for note in notes:
             print(f"note         {note}")
         model = meta_model(opened)
         matches = match_weights(opened, model)
@@ -60,7 +63,7 @@ def convert(
             format=opened.format,
             files=[(path.name, path.stat().st_size, sha256_of(path)) for path in opened.files],
             verification=verification,
-            notes=opened.notes,
+            notes=notes,
         )
         card = model_card(
             opened.config,
