@@ -177,7 +177,7 @@ def read_parquet(path: Path, column: str, encoding_errors: str) -> Iterator[tupl
         if getattr(error, "errno", None):  # the operating system's error, not Parquet's
             raise
         raise ValueError(
-            f"{name} cannot be read as Parquet ({shortened(str(error))}); "
+            f"{name} cannot be read as Parquet ({shortened(' '.join(str(error).split()))}); "
             "it is truncated or not a .parquet file: download it again."
         ) from None
 
@@ -189,7 +189,7 @@ def column_values(column: Any, encoding_errors: str) -> list:
     except UnicodeDecodeError:
         if encoding_errors == "strict":
             raise
-        values = (column.dictionary_decode() if hasattr(column, "dictionary") else column).cast("binary").to_pylist()
+        values = column.cast("binary").to_pylist()
         return [value if value is None else value.decode("utf-8", encoding_errors) for value in values]
 
 
