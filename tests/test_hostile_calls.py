@@ -7,7 +7,9 @@ lines to COMMANDS; for a new class or function, add it to NAMES and lines to CAL
 
 import json
 import os
+import runpy
 import shlex
+import sys
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -36,6 +38,7 @@ from transformers_elmo.pretrain.corpus import Corpus
 from transformers_elmo.pretrain.job import InitialModel, Texts
 from transformers_elmo.text import find_files, read_lines
 
+ROOT = Path(__file__).parents[1]
 NAMES = [
     *(ElmoConfig, ElmoTokenizer, ElmoModel, ElmoForPreTraining, ElmoForTokenClassification, ElmoLanguageModel),
     *(embed, read_sentences, write_npz, find_files, read_lines),
@@ -206,6 +209,22 @@ COMMANDS = [
     ("push checkpoint 'me/my elmo'", 1, "The repository must have a name like user/elmo; got 'me/my elmo'"),
     ("push checkpoint a/b/c", 1, "The repository must have a name like user/elmo; got 'a/b/c'"),
     ("push checkpoint ''", 1, "The repository must have a name like user/elmo; got ''"),
+]
+
+# A script and its arguments, and a part of the message that it exits with.
+SCRIPTS = [
+    ("examples/train_tagger.py", "usage: train_tagger.py FILE FOLDER"),
+    ("examples/train_tagger.py nowhere.txt x", "No such file or directory: 'nowhere.txt'"),
+    ("examples/train_tagger.py text.txt x", "text.txt must have at least two sentences"),
+    ("examples/train_tagger.py latin.txt x", "latin.txt must be UTF-8 text; line 2 holds the byte 0xef"),
+    ("examples/train_tagger.py cut.gz x", "cut.gz cannot be decompressed"),
+    ("convert_scripts/convert_bilm_to_hf.py nowhere x", "nowhere"),
+    ("convert_scripts/convert_bilm_to_hf.py folder folder", "The output must be a new folder; folder exists"),
+    ("convert_scripts/convert_many_langs_to_hf.py text.txt x", "text.txt"),
+    ("convert_scripts/export_hf_to_bilm.py bert x", "bert must be an ELMo checkpoint"),
+    ("convert_scripts/export_hf_to_bilm.py checkpoint folder", "The output must be a new folder; folder exists"),
+    ("convert_scripts/push_to_hub.py folder me/elmo", "folder must contain a saved model and its tokenizer"),
+    ("convert_scripts/push_to_hub.py checkpoint a/b/c", "The repository must have a name like user/elmo"),
 ]
 
 # A Python expression and a part of the ValueError or OSError that it raises. `model` and `lm` are tiny, `ids` are
@@ -409,6 +428,17 @@ def test_calls(in_world, values, expression, part):
     with pytest.raises((ValueError, OSError)) as caught:
         eval(expression, dict(values))
     assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("command_line, part", SCRIPTS, ids=lambda value: value[:60])
+def test_scripts(in_world, monkeypatch, capsys, command_line, part):
+    pytest.importorskip("seqeval")
+    script, *arguments = command_line.split()
+    monkeypatch.setattr(sys, "argv", [script, *arguments])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(ROOT / script), run_name="__main__")
+    assert part in stop.value.code and "\n" not in stop.value.code
+    assert capsys.readouterr().out == ""
 
 
 def test_every_verb_is_in_the_table():
