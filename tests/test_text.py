@@ -299,7 +299,9 @@ def test_bad_parquet(tmp_path):
     write_parquet(path, body=["ok"] * 500, n=range(500))
     with pytest.raises(ValueError, match=r"a.parquet must have one column 'text', it has: body, n; choose .* --column"):
         list(read_texts([path]))
-    with pytest.raises(ValueError, match=r"must have text in column 'n', it has int values; choose .* one of body, n"):
+    with pytest.raises(
+        ValueError, match=r"must have text in column 'n', it has int64 values; choose .* one of body, n"
+    ):
         list(read_texts([path], column="n"))
     content = path.read_bytes()
     for broken in (content[:-9], b"PAR1" + b"\xff" * 200 + content[204:]):
@@ -315,6 +317,25 @@ def test_strings_of_parquet_that_are_not_utf8(tmp_path):
     with pytest.raises(ValueError, match=r"a.parquet must be UTF-8 text; it holds the byte 0xf6 .*replace"):
         list(read_texts([path]))
     assert list(read_texts([path], encoding_errors="replace")) == ["ok", "L\ufffdwen", ""]
+
+
+@pytest.mark.parametrize("kind", ["binary", "list", "struct", "bool", "timestamp", "duration", "dictionary"])
+def test_columns_of_parquet_without_text(tmp_path, kind):
+    pyarrow = pytest.importorskip("pyarrow")
+    values = {
+        "binary": pyarrow.array([b"a"]),
+        "list": pyarrow.array([["a"]]),
+        "struct": pyarrow.array([{"a": "b"}]),
+        "bool": pyarrow.array([], pyarrow.bool_()),
+        "timestamp": pyarrow.array([2**60], pyarrow.timestamp("us")),  # no datetime of Python
+        "duration": pyarrow.array([2**62], pyarrow.duration("s")),
+        "dictionary": pyarrow.array([b"a"]).dictionary_encode(),
+    }
+    write_parquet(tmp_path / "a.parquet", text=values[kind])
+    with pytest.raises(
+        ValueError, match=rf"a.parquet must have text in column 'text', it has .*{kind}.* values; choose"
+    ):
+        list(read_texts([tmp_path / "a.parquet"]))
 
 
 def test_a_column_of_parquet_that_occurs_twice(tmp_path):

@@ -28,6 +28,7 @@ DECOMPRESSORS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.op
 MAX_PART = 1 << 20  # bytes of a line that are read at once for training; a longer line is read in parts
 MAX_LINE = 1 << 26  # bytes of a line to embed, or of a line of JSON
 PARQUET_ROWS = 1 << 12  # rows that are read at once
+PARQUET_TEXT = ("string", "large_string", "string_view", "null")  # types of a column, or of the values of a dictionary
 
 # The longest part of a long line that ends between two words, but not after a period: whether a period belongs to the
 # word before it, as in "etc.", depends on the next word.
@@ -38,7 +39,7 @@ WHOLE_WORDS_BYTES = re.compile(WHOLE_WORDS.pattern.encode())
 def find_files(patterns: Iterable[str]) -> list[Path]:
     """Expand paths and globs to files, in order and without duplicates; a pattern that matches no file is an error."""
     if isinstance(patterns, str):
-        raise ValueError(f"Files must be a list of paths and globs, got the string {shortened(patterns)!r}: wrap it.")
+        raise ValueError(f"Files must be a list of paths and globs, got the string {patterns[:60]!r}: wrap it.")
     files = []
     for path in (Path(path) for pattern in patterns for path in expand_pattern(pattern)):
         if path.is_dir():
@@ -131,7 +132,7 @@ def read_json_lines(path: Path, column: str, encoding_errors: str) -> Iterator[t
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise ValueError(
-                f"{name} must hold one JSON object per line, got {shortened(line.strip(), 60)!r} in line {number} "
+                f"{name} must hold one JSON object per line, got {line.strip()[:60]!r} in line {number} "
                 f"({error}); correct the line, or rename the file to .txt if it is plain text."
             ) from None
         if not isinstance(row, dict) or column not in row or not isinstance(row[column], (str, type(None))):
@@ -159,13 +160,14 @@ def read_parquet(path: Path, column: str, encoding_errors: str) -> Iterator[tupl
                     f"{name} must have one column {column!r}, it has: {shortened(', '.join(columns))}; "
                     "choose another column with --column."
                 )
+            kind = file.schema_arrow.field(column).type
+            if str(getattr(kind, "value_type", kind)) not in PARQUET_TEXT or kind.num_fields:
+                raise ValueError(
+                    f"{name} must have text in column {column!r}, it has {shortened(str(kind))} values; "
+                    f"choose another column with --column, one of {shortened(', '.join(columns))}."
+                )
             for batch in file.iter_batches(PARQUET_ROWS, columns=[column]):
                 for text in column_values(batch.column(column), encoding_errors):
-                    if text is not None and not isinstance(text, str):
-                        raise ValueError(
-                            f"{name} must have text in column {column!r}, it has {type(text).__name__} values; "
-                            f"choose another column with --column, one of {shortened(', '.join(columns))}."
-                        )
                     yield (text or "").removeprefix(BOM), size * rows_read // max(file.metadata.num_rows, 1)
                 rows_read += len(batch)
     except UnicodeDecodeError as error:

@@ -81,6 +81,13 @@ def test_encoding_errors(capsys, checkpoint, tmp_path):
         assert json.loads(arrays["words"].item())[0] == ["ok"]
 
 
+def test_options_between_the_checkpoint_and_the_input(capsys, checkpoint, text, tmp_path):
+    output = tmp_path / "vectors.npz"
+    assert run(capsys, "embed", checkpoint, "--pretokenized", text, "-o", output)[0] == 0
+    with np.load(output) as arrays:
+        assert json.loads(arrays["words"].item())[0] == LINES[0].split()
+
+
 def test_pretokenized_standard_input(capsys, checkpoint, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Don't split, me.\r\nx\x0by\n")))
     output = tmp_path / "vectors.npz"

@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import ModuleType
@@ -151,7 +152,7 @@ def parse_arguments(argv: list[str]) -> tuple[ModuleType, argparse.Namespace]:
     parser = new_parser(f"elmo {name}")
     verb.add_arguments(parser)
     add_traceback_option(parser)
-    arguments = parser.parse_args(argv[position + 1 :])
+    arguments = parser.parse_intermixed_args(argv[position + 1 :])  # `embed default --pretokenized text.txt`
     arguments.traceback |= options.traceback
     arguments.command_line = shlex.join(["elmo", *argv])
     return verb, arguments
@@ -203,10 +204,11 @@ def exit_on_termination_signals():
 
 
 def silence_libraries():
-    """Keep the log messages and progress bars of transformers and huggingface_hub off the terminal."""
+    """Keep warnings of libraries, and log messages and progress bars of transformers and the Hub, off the terminal."""
     import huggingface_hub.utils.logging
     from transformers.utils import logging
 
     huggingface_hub.utils.logging.set_verbosity_error()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    warnings.simplefilter("ignore")

@@ -101,7 +101,9 @@ def run(arguments: argparse.Namespace) -> int:
     model, tokenizer = load(arguments.checkpoint)
     try:
         model.to(arguments.device)
-    except (RuntimeError, AssertionError) as error:  # an assertion fails if torch was built without CUDA
+        if model.device.type == "meta":
+            raise RuntimeError("it computes nothing")
+    except (RuntimeError, AssertionError, ImportError) as error:  # which one depends on how torch was built
         raise ValueError(f"--device must be a torch device of this machine, got {arguments.device}: {error}") from error
     embedded = embed(model, tokenizer, sentences, layer=arguments.layer, batch_size=arguments.batch_size)
     on_terminal = sys.stderr.isatty()
