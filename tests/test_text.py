@@ -369,6 +369,15 @@ def test_a_line_of_json_is_not_read_into_memory_whole(tmp_path, monkeypatch, nam
         tracemalloc.stop()
 
 
+def test_a_long_text_that_a_parquet_file_repeats_is_not_held_often(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    path = tmp_path / "a.parquet"
+    write_parquet(path, row_group_size=4096, text=["a " * (1 << 15)] * 4096)
+    assert path.stat().st_size < 1 << 20
+    before = pyarrow.total_allocated_bytes()
+    assert max(pyarrow.total_allocated_bytes() - before for _ in read_texts([path])) < 1 << 25  # of 1 << 28
+
+
 def test_errors_of_reading_name_the_file(tmp_path, monkeypatch):
     """As of a failing disk or a stale network folder: the operating system names no file then."""
 

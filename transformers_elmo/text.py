@@ -27,7 +27,7 @@ BOM = "\ufeff"  # byte order mark, which Windows puts at the beginning of files
 DECOMPRESSORS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 MAX_PART = 1 << 20  # bytes of a line that are read at once for training; a longer line is read in parts
 MAX_LINE = 1 << 26  # bytes of a line to embed, or of a line of JSON
-PARQUET_ROWS = 1 << 12  # rows that are read at once
+PARQUET_ROWS = 1 << 6  # rows that are read at once; few, as a tiny file can repeat a huge text
 PARQUET_TEXT = ("string", "large_string", "string_view", "null")  # types of a column, or of the values of a dictionary
 
 # The longest part of a long line that ends between two words, but not after a period: whether a period belongs to the
