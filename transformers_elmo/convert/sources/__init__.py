@@ -136,6 +136,8 @@ def open_source(path: Path, extra_files: ExtraFiles, scratch: Path) -> Source:
         if path.with_name(path.name + ".index").is_file():
             return tensorflow.open_checkpoint(path, extra_files)
         raise FileNotFoundError(f"{path} must be a file or folder with a released ELMo; it does not exist.")
+    if not path.is_file():
+        raise ValueError(f"{path} must be a file or folder with a released ELMo; it is a device or a pipe.")
     if zipfile.is_zipfile(path) and path.suffix != ".pkl":  # torch files are zip archives too
         return open_folder(unpack_zip(path, scratch), extra_files, scratch)
     if is_tar(path):
@@ -183,7 +185,7 @@ def open_folder(folder: Path, extra_files: ExtraFiles, scratch: Path) -> Source:
         )
     for opener in found.values():
         return opener()
-    if "config.json" in names and read_json(folder / "config.json").get("model_type") == "elmo":
+    if (folder / "config.json").is_file() and read_json(folder / "config.json").get("model_type") == "elmo":
         raise ValueError(f"{folder} must be an ELMo of another format; it is already a Hugging Face checkpoint.")
     subfolders = [path for path in visible if path.is_dir()]
     if len(subfolders) == 1:  # usual in archives

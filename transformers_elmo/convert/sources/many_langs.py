@@ -142,8 +142,12 @@ def read_entries(
         return None, 0
     name = f"{kind}_emb_layer.embedding.weight"
     embedding = arrays.get(name)
-    if embedding is None or len(embedding.shape) != 2:
-        raise ValueError(f"{folder / 'token_embedder.pkl'} must contain the embedding {name}, as {kind}_dim is not 0.")
+    # Without the second size, an empty tensor could have any number of rows.
+    if embedding is None or embedding.shape[1:] != (embedder[f"{kind}_dim"],):
+        raise ValueError(
+            f"{folder / 'token_embedder.pkl'} must contain the embedding {name} with {embedder[f'{kind}_dim']} columns, "
+            f"the {kind}_dim; {'it does not' if embedding is None else f'its shape is {embedding.shape}'}."
+        )
     path, rows = folder / f"{kind}.dic", embedding.shape[0]
     if not path.is_file():
         raise FileNotFoundError(f"{path} is required, as {kind}_dim is not 0; it is missing.")
@@ -169,7 +173,7 @@ def read_dictionary(path: Path) -> dict[str, int]:
         fields = line.strip().split("\t")
         # As in ELMoForManyLangs, a character that is lost by stripping the line is read as an ideographic space.
         key, number = fields if len(fields) == 2 else ("\u3000", fields[-1])
-        if len(fields) > 2 or not number.isdecimal():
+        if len(fields) > 2 or not number.isdecimal() or len(number) > 18:
             raise ValueError(f"{path} must have an entry, a tab and a number on each line; it has {line!r:.80}.")
         entries[key] = int(number)
     return entries
