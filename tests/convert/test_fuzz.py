@@ -138,4 +138,5 @@ def test_damaged_hdf5(check):
 @pytest.mark.parametrize("name", TARGETS)
 def test_many_damaged_files(check, name):
     count = int(os.environ.get("ELMO_FUZZ", 2000))
-    assert fuzz(lambda random: check(name, random), count) == []
+    failures = fuzz(lambda random: check(name, random), count)
+    assert not failures, "\n".join([f"{len(failures)} of {count}", *failures[:5]])

@@ -21,7 +21,11 @@ MAX_TAR_HEADER = 1 << 20  # bytes
 
 def is_tar(path: Path) -> bool:
     with archive_errors(path):
-        return tarfile.is_tarfile(path)
+        try:
+            tarfile.open(path, tarinfo=BoundedTarInfo).close()
+        except tarfile.TarError:
+            return False
+        return True
 
 
 def unpack_zip(path: Path, scratch: Path) -> Path:

@@ -18,7 +18,7 @@ from ..files import check_new_folder, check_space, new_folder, one_line, scratch
 from ..model_card import model_card
 from ..modeling_elmo import ElmoForPreTraining, ElmoModel, ElmoPreTrainedModel
 from .card import Provenance
-from .sources import ExtraFiles, Source, open_source
+from .sources import ExtraFiles, Source, check_links, open_source
 from .verification import verify
 from .weight_names import Conversion
 
@@ -43,7 +43,9 @@ def convert(
     """
     check_output(output)
     with new_folder(output) as staging, unpacking_folder(output.parent) as scratch:
-        opened = open_source(source, extra_files or ExtraFiles(), scratch)
+        extra_files = extra_files or ExtraFiles()
+        opened = open_source(source, extra_files, scratch)
+        check_links(opened, source, extra_files)
         print(f"source       {opened.format}: {', '.join(path.name for path in opened.files)}")
         for note in opened.notes:
             print(f"note         {note}")

@@ -149,8 +149,8 @@ def check_dataset(path: Path, name: str, dataset):
     stored = min(dataset.id.get_storage_size(), path.stat().st_size)
     if claimed > (MAX_COMPRESSION * stored + (1 << 20) if filters and stored else stored):
         raise ValueError(
-            f"{path}: {name} must be stored in the file; it claims {claimed:,} bytes and stores {stored:,}: the file is "
-            "damaged or incomplete, download it again."
+            f"{path}: {name} must be stored in the file; it claims {claimed:,} bytes and stores {stored:,}: the file "
+            "is damaged or incomplete, download it again."
         )
 
 

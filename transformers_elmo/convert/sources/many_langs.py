@@ -144,9 +144,10 @@ def read_entries(
     embedding = arrays.get(name)
     # Without the second size, an empty tensor could have any number of rows.
     if embedding is None or embedding.shape[1:] != (embedder[f"{kind}_dim"],):
+        found = "it does not" if embedding is None else f"its shape is {embedding.shape}"
         raise ValueError(
-            f"{folder / 'token_embedder.pkl'} must contain the embedding {name} with {embedder[f'{kind}_dim']} columns, "
-            f"the {kind}_dim; {'it does not' if embedding is None else f'its shape is {embedding.shape}'}."
+            f"{folder / 'token_embedder.pkl'} must contain the embedding {name} with {embedder[f'{kind}_dim']} "
+            f"columns, the {kind}_dim; {found}."
         )
     path, rows = folder / f"{kind}.dic", embedding.shape[0]
     if not path.is_file():
