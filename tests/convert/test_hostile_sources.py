@@ -354,16 +354,6 @@ def fifo(name):
     return damage
 
 
-def nested_folders(folder):
-    """Leave nothing but a chain of folders."""
-    (folder.parent / "deep").mkdir()
-    at = os.open(folder.parent / "deep", os.O_RDONLY)
-    for _ in range(1200):
-        os.mkdir("a", dir_fd=at)
-        at = os.open("a", os.O_RDONLY, dir_fd=at)
-    return [folder.parent / "deep"]
-
-
 ODD_PATHS = {
     "fifo": ("bilm", all_of(fifo(WEIGHTS), path_of(WEIGHTS)), [WEIGHTS, "pipe"]),
     "fifo-in-a-folder": ("bilm", fifo(WEIGHTS), ["source", "must contain a released ELMo"]),
@@ -378,7 +368,6 @@ ODD_PATHS = {
         lambda folder: write_json(folder / "config.json", json.loads('{"a":' * 400 + "1" + "}" * 400)) and None,
         ["succeeds"],
     ),
-    "nested": ("bilm", nested_folders, ["must contain a released ELMo"]),
 }
 
 
