@@ -251,13 +251,26 @@ def zip_bomb(folder):
     return [path]
 
 
-def zip_claim(folder):
-    """Write a zip whose directory claims 4 GB for an empty file."""
-    write_zip(folder.with_suffix(".zip"), {"weights.hdf5": b""})
-    content = folder.with_suffix(".zip").read_bytes()
-    at = content.index(b"PK\1\2") + 24
-    folder.with_suffix(".zip").write_bytes(content[:at] + struct.pack("<I", 0xFFFFFFF0) + content[at + 4 :])
-    return [folder.with_suffix(".zip")]
+def in_zip_directory(mark, offset, number):
+    """Write a zip whose directory has a wrong number at this offset from a mark."""
+
+    def damage(folder):
+        path = write_zip(folder.with_suffix(".zip"), {"weights.hdf5": b""})
+        content = bytearray(path.read_bytes())
+        struct.pack_into("<I", content, content.index(mark) + offset, number)
+        path.write_bytes(content)
+        return [path]
+
+    return damage
+
+
+def zip_of_damaged_data(folder):
+    path = folder.with_suffix(".zip")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("weights.hdf5", b"ab" * 1000)
+    content = path.read_bytes()
+    path.write_bytes(content.replace(content[42:50], b"\xff" * 8))
+    return [path]
 
 
 def tar_in_tar(folder):
@@ -284,12 +297,12 @@ BAD_ARCHIVES = {
     "tar-pax-header": (in_tar(("x", tarfile.XHDTYPE, 1 << 32, b"")), ["a header of 4,294,967,296"]),
     "tar-many-members": (in_tar(*[("x", FILE, 0, b"")] * 10_001), ["10,001"]),
     "tar-within-tar": (tar_in_tar, ["archive within an archive"]),
-    "tar-control-characters": (in_tar(("\x1b[31m", FILE, 0, b"")), [r"\x1b"]),
     "zip-bomb": (zip_bomb, ["20,000,000"]),
-    "zip-claim": (zip_claim, ["4,294,967,280"]),
+    "zip-claim": (in_zip_directory(b"PK\1\2", 24, 0xFFFFFFF0), ["4,294,967,280"]),
+    "zip-offset": (in_zip_directory(b"PK\5\6", 16, 1000), ["cannot be unpacked"]),
+    "zip-damaged-data": (zip_of_damaged_data, ["cannot be unpacked"]),
     "zip-deep": (in_zip("a/" * 1500 + "x"), ["50 folders"]),
     "zip-long-name": (in_zip("a" * 5000), ["too long"]),
-    "zip-newline": (in_zip("a\nb"), [r"a\nb"]),
 }
 
 
@@ -346,6 +359,18 @@ def test_paths_in_an_archive_are_not_read(capfd, tmp_path, skip_verification):
     assert_error(result, "elmo.json is not in the archive", "--options")
 
 
+def test_names_do_not_garble_the_terminal_and_the_card(convert_damaged, tmp_path):
+    name = b"options\x1b[31m\n|`\xe4.json"  # not UTF-8
+
+    def rename(folder):
+        os.rename(folder / OPTIONS, os.fsencode(folder) + b"/" + name)
+
+    code, out, _ = convert_damaged("bilm", rename)
+    shown = "options?[31m????.json"
+    assert code == 0 and shown in out and shown in (tmp_path / "out" / "x" / "README.md").read_text(encoding="utf-8")
+    assert "\x1b" not in out
+
+
 def fifo(name):
     def damage(folder):
         (folder / name).unlink(missing_ok=True)
@@ -361,6 +386,14 @@ ODD_PATHS = {
     "fifo-as-index": ("tf_hub", fifo("variables/variables.index"), ["variables.index"]),
     "fifo-as-shard": ("tf_hub", fifo("variables/variables.data-00000-of-00002"), ["variables.data-00000"]),
     "fifo-as-config": ("many_langs", fifo("config.json"), ["config.json"]),
+    "torch-file": ("allennlp", path_of("weights.th"), ["weights.th must be a released ELMo"]),
+    "no-config-path": ("many_langs", replace_file("config.json", b'{"config_path": ""}'), ["must contain ''"]),
+    "long-config-path": (
+        "many_langs",
+        replace_file("config.json", b'{"config_path": "%s"}' % (b"a" * 5000)),
+        ["must contain 'aaa", "the config_path of config.json"],
+    ),
+    "no-repository": ("bilm", lambda folder: [folder, "--push-to-hub", ""], ["--push-to-hub", "empty"]),
     "device": ("bilm", lambda folder: ["/dev/zero"], ["/dev/zero", "device"]),
     "null": ("bilm", lambda folder: ["/dev/null"], ["/dev/null", "device"]),
     "deep-config": (
@@ -369,6 +402,11 @@ ODD_PATHS = {
         ["succeeds"],
     ),
 }
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[31m", "\udce4", 'a"b'])
+def test_outputs_that_the_card_cannot_quote(capfd, tmp_path, name):
+    assert_error(elmo(capfd, "convert", "source", "-o", tmp_path / name), "control characters", repr(name)[1:-1])
 
 
 @pytest.mark.timeout(60)

@@ -55,6 +55,8 @@ def check_arguments(arguments: argparse.Namespace):
         raise ValueError("convert needs a SOURCE or the --name of a release; see elmo convert --list.")
     if arguments.source is not None and arguments.name is not None:
         raise ValueError("convert takes a SOURCE or the --name of a release, not both; omit one of them.")
+    if arguments.push_to_hub == "":
+        raise ValueError("--push-to-hub must be a repository, e.g. me/my-elmo; it is empty: name one, or omit it.")
     if not arguments.push_to_hub and (arguments.private or arguments.revision or arguments.message):
         raise ValueError("--private, --revision and --message need --push-to-hub REPO; add it or omit them.")
     if arguments.output is None:

@@ -70,7 +70,8 @@ def archive_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        is_of_the_system = isinstance(error, OSError) and error.errno is not None  # e.g. a full disk
+        # E.g. a full disk; EINVAL comes from seeking to a damaged offset.
+        is_of_the_system = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
         if is_of_the_system or str(error).startswith(str(path)):  # the message is complete
             raise
         raise OSError(f"{path} cannot be unpacked ({one_line(error)}): it is damaged or truncated.") from error
@@ -102,10 +103,10 @@ def unpack(
             raise ValueError(
                 f"{path} must contain relative paths only; {name!r} points outside of it, so nothing was unpacked."
             )
-        if len(parts) > MAX_DEPTH or not name.isprintable():
+        if len(parts) > MAX_DEPTH:
             raise ValueError(
-                f"{path} must contain readable names in at most {MAX_DEPTH} folders within one another; "
-                f"{name!r:.80} is not such a name, so nothing was unpacked."
+                f"{path} must contain at most {MAX_DEPTH} folders within one another; {name!r:.80} is in "
+                f"{len(parts) - 1}, so nothing was unpacked."
             )
     for name, member in members:
         target = folder / PurePosixPath(name.replace("\\", "/"))

@@ -5,6 +5,7 @@
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from .verification import verify
 from .weight_names import Conversion
 
 BYTES_PER_WEIGHT = 4  # float32
+UNPRINTABLE = r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"  # control characters, and bytes of a path that are not UTF-8
 
 
 def convert(
@@ -46,8 +48,9 @@ def convert(
         extra_files = extra_files or ExtraFiles()
         opened = open_source(source, extra_files, scratch)
         check_links(opened, source, extra_files)
-        print(f"source       {opened.format}: {', '.join(path.name for path in opened.files)}")
-        for note in opened.notes:
+        print(f"source       {opened.format}: {', '.join(printable(path.name) for path in opened.files)}")
+        notes = [printable(note) for note in opened.notes]
+        for note in notes:
             print(f"note         {note}")
         model = meta_model(opened)
         matches = match_weights(opened, model)
@@ -60,9 +63,9 @@ def convert(
             print(f"             {row.name:<9} max |value| {row.largest:7.3f}, max difference {row.difference:.1e}")
         provenance = Provenance(
             format=opened.format,
-            files=[(path.name, path.stat().st_size, sha256_of(path)) for path in opened.files],
+            files=[(printable(path.name), path.stat().st_size, sha256_of(path)) for path in opened.files],
             verification=verification,
-            notes=opened.notes,
+            notes=notes,
         )
         card = model_card(
             opened.config,
@@ -80,10 +83,16 @@ def convert(
 def check_output(output: Path):
     """Raise unless a checkpoint can be saved at `output`."""
     check_new_folder(output)
-    if '"' in str(output):
+    if re.search(f'"|{UNPRINTABLE}', str(output)):
         raise ValueError(
-            f"The output's path must not contain quotation marks, as the model card quotes it; got {output}."
+            "The output's path must be UTF-8 without quotation marks and control characters, as the model card quotes "
+            f"it; got {str(output)!r}."
         )
+
+
+def printable(text: str) -> str:
+    """Return text from a stranger's file, such as a name, without what would garble the terminal or the model card."""
+    return re.sub(f"[`|]|{UNPRINTABLE}", "?", text)
 
 
 @contextmanager

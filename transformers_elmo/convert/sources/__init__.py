@@ -139,7 +139,7 @@ def open_source(path: Path, extra_files: ExtraFiles, scratch: Path) -> Source:
         raise FileNotFoundError(f"{path} must be a file or folder with a released ELMo; it does not exist.")
     if not path.is_file():
         raise ValueError(f"{path} must be a file or folder with a released ELMo; it is a device or a pipe.")
-    if zipfile.is_zipfile(path) and path.suffix != ".pkl":  # torch files are zip archives too
+    if zipfile.is_zipfile(path) and path.suffix not in (".pkl", ".th"):  # torch files are zip archives too
         return open_folder(unpack_zip(path, scratch), extra_files, scratch)
     if is_tar(path):
         return open_folder(unpack_tar(path, scratch), extra_files, scratch)

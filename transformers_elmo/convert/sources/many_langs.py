@@ -115,10 +115,10 @@ def find_options(folder: Path) -> tuple[dict, Path]:
         raise ValueError(
             f"{folder / 'config.json'}: config_path must be the path of a .json file; it is {config_path!r}."
         )
-    name = Path(config_path.replace("\\", "/")).name
+    name = Path(config_path.replace("\\", "/")).name[:255]
     found = [path for path in (folder / name, folder / "configs" / name) if path.is_file()]
     if not found and name != PUBLISHED_OPTIONS_FILE:
-        raise FileNotFoundError(f"{folder} must contain {name}, the config_path of config.json; it does not.")
+        raise FileNotFoundError(f"{folder} must contain {name!r:.80}, the config_path of config.json; it does not.")
     options, path = (read_json(found[0]), found[0]) if found else (PUBLISHED_OPTIONS, folder / "config.json")
     for part in ("token_embedder", "encoder"):
         published, group = PUBLISHED_OPTIONS[part], options.get(part)
