@@ -120,7 +120,7 @@ def check(pristine, verify_in_process, monkeypatch):
 
 @pytest.mark.parametrize("name", [name for name in TARGETS if name != "hdf5"])
 def test_damaged_files(check, name):
-    @settings(max_examples=30, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=25, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.randoms(use_true_random=False))
     def check_damaged(random):
         check(name, random)
@@ -130,7 +130,7 @@ def test_damaged_files(check, name):
 
 def test_damaged_hdf5(check):
     """In a process of its own, as the HDF5 library may crash."""
-    assert fuzz(lambda random: check("hdf5", random), 100, start=0) == []
+    assert fuzz(lambda random: check("hdf5", random), 60, start=0) == []
 
 
 @pytest.mark.slow

@@ -117,6 +117,7 @@ BAD_HDF5 = {
     "huge-compressed": (dataset((3 << 30,), chunks=(1 << 20,), compression=9), [NAME, "stores 0"]),
     "huge-chunk": (dataset(chunks=(1 << 29,), maxshape=(None,)), [NAME, "2,147,483,648"]),
     "never-written": (dataset(), [NAME, "12 bytes and stores 0"]),
+    "name-not-utf-8": (in_hdf5(lambda f, n: f.__setitem__(b"RNN_\xff", np.zeros(3))), ["damaged"]),
     "bomb": (zeros(chunks=(10**7,)), [NAME, "40,000,000"]),
 }
 

@@ -96,7 +96,7 @@ def hdf5_files_in(folder: Path) -> list[Path]:
 def hdf5_groups(path: Path) -> list[str]:
     """Return the names at the top level, which is quick even for a file with a million vectors."""
     with open_hdf5(path) as file:
-        return list(file)
+        return [str(name) for name in file]  # h5py returns bytes for a name that is not UTF-8
 
 
 def hdf5_arrays(path: Path) -> dict[str, StoredArray]:
@@ -113,7 +113,7 @@ def hdf5_arrays(path: Path) -> dict[str, StoredArray]:
     def collect(name, item):
         if hasattr(item, "shape"):
             check_dataset(path, name, item)
-            arrays[name] = StoredArray(path, name, item.shape or (), load=lambda: load(name))
+            arrays[name] = StoredArray(path, name, item.shape, load=lambda: load(name))
         elif hasattr(item, "keys"):
             check_links(path, item)
 
