@@ -17,8 +17,9 @@ from tqdm import tqdm
 from ..files import check_new_folder, check_space, new_folder, one_line, scratch_folder, sha256_of
 from ..model_card import model_card
 from ..modeling_elmo import ElmoForPreTraining, ElmoModel, ElmoPreTrainedModel
+from ..text import printable
 from .card import Provenance
-from .sources import ExtraFiles, Source, open_source
+from .sources import ExtraFiles, Source, check_links, open_source
 from .verification import verify
 from .weight_names import Conversion
 
@@ -43,11 +44,13 @@ def convert(
         language, license, title: for the model card.
         notes: about the source, for the report and the model card.
     """
-    check_output(output)
+    check_new_folder(output)
     with new_folder(output) as staging, unpacking_folder(output.parent) as scratch:
-        opened = open_source(source, extra_files or ExtraFiles(), scratch)
-        print(f"source       {opened.format}: {', '.join(path.name for path in opened.files)}")
-        notes = [*notes, *opened.notes]
+        extra_files = extra_files or ExtraFiles()
+        opened = open_source(source, extra_files, scratch)
+        check_links(opened, source, extra_files)
+        print(f"source       {opened.format}: {', '.join(printable(path.name) for path in opened.files)}")
+        notes = [*notes, *map(printable, opened.notes)]
         for note in notes:
             print(f"note         {note}")
         model = meta_model(opened)
@@ -75,16 +78,7 @@ def convert(
             sections=[provenance.section()],
         )
         (staging / "README.md").write_text(card, encoding="utf-8")
-    print(f"saved        {output}")
-
-
-def check_output(output: Path):
-    """Raise unless a checkpoint can be saved at `output`."""
-    check_new_folder(output)
-    if '"' in str(output):
-        raise ValueError(
-            f"The output's path must not contain quotation marks, as the model card quotes it; got {output}."
-        )
+    print(f"saved        {printable(str(output))}")
 
 
 @contextmanager

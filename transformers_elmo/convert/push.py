@@ -24,6 +24,7 @@ from safetensors import SafetensorError, safe_open
 from ..configuration_elmo import AUTO_MAP, HUB_FILES, ElmoConfig
 from ..files import one_line, read_json, read_text
 from ..model_card import model_card, rename_usage
+from ..text import printable
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -150,11 +151,6 @@ def left_out(folder: Path, uploaded: Collection[str], prefix: str = "") -> Itera
             yield from left_out(path, uploaded, f"{name}/")
         elif name not in uploaded:
             yield name + "/" * path.is_dir()
-
-
-def printable(text: str) -> str:
-    """Return a text of unknown origin as it is, or quoted if it would change the terminal or cannot be encoded."""
-    return text if text.isprintable() else ascii(text)
 
 
 def check_checkpoint(folder: Path) -> tuple[ElmoConfig, int, list[str]]:
