@@ -5,8 +5,10 @@
 The other formats that derive from bilm-tf share its options, its vocabulary and `bilm_source`.
 """
 
+import faulthandler
 import io
 import math
+import os
 import re
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -95,15 +97,42 @@ def hdf5_files_in(folder: Path) -> list[Path]:
 
 def hdf5_groups(path: Path) -> list[str]:
     """Return the names at the top level, which is quick even for a file with a million vectors."""
-    with open_hdf5(path) as file:
-        return [str(name) for name in file]  # h5py returns bytes for a name that is not UTF-8
+
+    def names():
+        with open_hdf5(path) as file:
+            return [str(name) for name in file]  # h5py returns bytes for a name that is not UTF-8
+
+    check_that_it_does_not_crash(path, names)
+    return names()
 
 
 def hdf5_arrays(path: Path) -> dict[str, StoredArray]:
-    """Return the datasets of an untrusted file, or raise if it refers to other files or claims what it does not store.
+    """Return the datasets of an untrusted file; raise if it refers to other files or claims what it does not store."""
+    check_that_it_does_not_crash(path, lambda: [array.load() for array in list_datasets(path).values()])
+    return list_datasets(path)
 
-    Nothing but the file's structure is read before each array is loaded.
+
+def check_that_it_does_not_crash(path: Path, read: Callable[[], object]):
+    """Raise if reading a file kills the process: the HDF5 library does not survive some damaged files.
+
+    It is tried in a forked process, where there is `fork`; exceptions are raised when the file is read in earnest.
     """
+    if not hasattr(os, "fork"):
+        return
+    child = os.fork()
+    if child == 0:
+        try:
+            faulthandler.disable()  # the crash is expected
+            read()
+        finally:
+            os._exit(0)  # without Python's cleanup, which belongs to the parent
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        raise OSError(f"{path} must be an HDF5 file; it is damaged, and crashes the HDF5 library: download it again.")
+
+
+def list_datasets(path: Path) -> dict[str, StoredArray]:
+    """Return the datasets of a file after a check of each. None is read yet."""
     arrays: dict[str, StoredArray] = {}
 
     def load(name):
