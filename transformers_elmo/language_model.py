@@ -74,7 +74,7 @@ class ElmoLanguageModel:
             targets = next_word_targets(inputs["input_ids"], inputs["attention_mask"] != 0)  # (2, B, T)
             for d, (hidden, ids) in enumerate(zip(top.chunk(2, -1), targets)):
                 known = ids > 0
-                sums[d] += self.model.word_losses(hidden[known], ids[known] - 1)[0].double().cpu()
+                sums[d] += self.model.lm_head([hidden[known]], [ids[known] - 1])[0].double().cpu()
             number += int(known.sum())
         if not number:
             raise ValueError("perplexity needs at least one text, got none.")
