@@ -402,7 +402,9 @@ def test_labels_of_small_integer_types(dtype):
 def test_inputs_are_checked_once(monkeypatch):
     model, calls = build(), []
     check = modeling_elmo.check_inputs
-    monkeypatch.setattr(modeling_elmo, "check_inputs", lambda *args, **kwargs: calls.append(1) or check(*args, **kwargs))
+    monkeypatch.setattr(
+        modeling_elmo, "check_inputs", lambda *args, **kwargs: calls.append(1) or check(*args, **kwargs)
+    )
     batch = random_batch(model.config, [3, 2])
     model(**batch, labels=batch["input_ids"])
     assert len(calls) == 1

@@ -238,6 +238,13 @@ class ElmoConfig(PretrainedConfig):
                 "mix_weights",
             )
             check(all(map(is_finite, self.mix_weights)), "mix_weights must be finite numbers", "mix_weights")
+        names = self.architectures
+        check(
+            names is None
+            or (isinstance(names, list) and all(isinstance(name, str) and name.isidentifier() for name in names)),
+            "architectures must be a list of class names",
+            "architectures",
+        )
         check(self.pad_token_id in (0, None), "pad_token_id must be 0, which is padding in every ELMo", "pad_token_id")
 
     @classmethod

@@ -786,7 +786,8 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         check_targets(targets, self.config.vocab_size)
         _, batch_size, window = targets.shape
         input_ids, char_ids = [
-            ids.flatten(0, 1) if isinstance(ids, torch.Tensor) and ids.dim() > 2 else ids for ids in (input_ids, char_ids)
+            ids.flatten(0, 1) if isinstance(ids, torch.Tensor) and ids.dim() > 2 else ids
+            for ids in (input_ids, char_ids)
         ]
         mask = check_inputs(self.config, input_ids=input_ids, char_ids=char_ids)
         if mask.shape != (2 * batch_size, window):

@@ -14,8 +14,9 @@ def test_info(capsys, checkpoint):
 
 
 def test_info_of_a_tagger_with_a_vocabulary(capsys, tmp_path):
-    ElmoForTokenClassification(tiny_config(mix="fixed", mix_weights=[0.0, 0.25, 0.75])).save_pretrained(tmp_path)
-    ElmoTokenizer(["the", "cat"]).save_pretrained(tmp_path)
+    config = tiny_config(char_vocab_size=262, mix="fixed", mix_weights=[0.0, 0.25, 0.75])
+    ElmoForTokenClassification(config).save_pretrained(tmp_path)
+    ElmoTokenizer(["the", "cat"], max_characters_per_token=12).save_pretrained(tmp_path)
     _, out, _ = run(capsys, "info", tmp_path)
     assert "fixed: words 0.000, lstm_1 0.250, lstm_2 0.750, gamma 1.000" in out
     assert "ElmoForTokenClassification" in out
