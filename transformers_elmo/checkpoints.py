@@ -49,9 +49,11 @@ def load_config(checkpoint: str) -> ElmoConfig:
                 f"{checkpoint} must be an ELMo checkpoint; its model type is {fields.get('model_type')!r}."
             )
         try:
-            return ElmoConfig.from_pretrained(checkpoint)
+            config = ElmoConfig.from_pretrained(checkpoint)
         except ValueError as error:
             raise ValueError(f"The config.json of {checkpoint} must describe an ELMo model: {error}") from error
+    config.return_dict = True  # a checkpoint can ask for tuples
+    return config
 
 
 def load_model(

@@ -6,12 +6,12 @@ Raw text is split as the Moses tokenizer splits English, like ELMo's training da
 A word's characters are its UTF-8 bytes, as in bilm-tf, or ids from a character vocabulary, as in ELMoForManyLangs.
 """
 
+import json
 import os
 import re
 import threading
 from collections import Counter
 from itertools import chain
-from json import JSONDecodeError
 from types import NoneType
 from typing import Any
 
@@ -148,7 +148,7 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         except BaseException as error:
             # Damaged files raise errors of every kind, in transformers and in the backend.
             is_ours = isinstance(error, (OSError, ValueError)) and not isinstance(
-                error, (JSONDecodeError, UnicodeError)
+                error, (json.JSONDecodeError, UnicodeError)
             )
             if is_ours or not (isinstance(error, Exception) or is_panic(error)):
                 raise
@@ -540,6 +540,15 @@ def check_backend(backend: Tokenizer, special_tokens: list[str]):
     if backend.model.token_to_id(backend.model.unk_token) is None:
         raise ValueError(f"The vocabulary of tokenizer.json must contain {backend.model.unk_token!r:.80}.")
     check_vocabulary(backend.get_vocab(), special_tokens)
+    processor = json.loads(backend.post_processor.__getstate__()) if backend.post_processor is not None else {}
+    for part in (processor, *processor.get("processors", [])):
+        pieces = [*part.get("single", []), *part.get("pair", [])]
+        undefined = {piece["SpecialToken"]["id"] for piece in pieces if "SpecialToken" in piece}
+        undefined -= {*part.get("special_tokens", {})}
+        if undefined:  # the backend would panic
+            raise ValueError(
+                f"The post-processor of tokenizer.json must define its special tokens; missing: {undefined}."
+            )
     backend.no_padding()
     backend.no_truncation()
 
