@@ -115,7 +115,7 @@ def check(checkpoint: Path, name: str, chance: random.Random):
             assert output.last_hidden_state.isfinite().all()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def silent():
     level = logging.get_verbosity()
     logging.set_verbosity(60)

@@ -133,7 +133,7 @@ class MaxPooledConvolution(torch.autograd.Function):
 class ElmoConvolution(nn.Conv1d):
     """The filters of one width. Only their own `forward` reads them, as offloaded weights require."""
 
-    def forward(self, width: int) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]
+    def forward(self, width: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return kernels as wide as the widest, padded with zeros, and bias: (filters, D, width), (filters,)"""
         return F.pad(self.weight, (0, width - self.kernel_size[0])), self.bias
 
