@@ -102,7 +102,6 @@ BAD_OPTIONS = [
     ({"dtype": "nothing"}, "The options must be those of ElmoConfig", "'nothing'"),
     ({"architectures": 5}, "architectures must be a list of class names", "architectures=5"),
     ({"architectures": ["\033[31m"]}, "architectures must be a list of class names", "x1b"),
-    ({"pad_token_id": 5}, "pad_token_id must be 0", "pad_token_id=5"),
     ({"hidden_size": 5}, "The options must be those of ElmoConfig", "hidden_size"),
     ({"mix": "fixed", "mix_weights": [1.0]}, "num_hidden_layers + 1 = 3 numbers", "mix_weights=[1.0]"),
 ]

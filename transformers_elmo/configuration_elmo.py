@@ -151,10 +151,10 @@ class ElmoConfig(PretrainedConfig):
         num_labels = kwargs.get("num_labels", 2)
         if num_labels is not None and not (type(num_labels) is int and 1 <= num_labels <= MAX_LABELS):
             raise ValueError(f"num_labels must be an integer from 1 to {MAX_LABELS:,}; got num_labels={num_labels!r}.")
-        # ELMo has no attention, and transformers would download and run a kernel that a config.json names.
-        for part in ("attn", "experts"):
-            kwargs.pop(f"{part}_implementation", None)
-            kwargs.pop(f"_{part}_implementation", None)
+        # transformers would download and run a kernel, owner/name, that a config.json names. ELMo has no attention.
+        for name in [name for name in kwargs if name.endswith("_implementation")]:
+            if not isinstance(kwargs[name], str) or "/" in kwargs[name]:
+                del kwargs[name]
         super().__post_init__(**kwargs)
         if self.dtype is not None and not getattr(self.dtype, "is_floating_point", False):
             raise ValueError(f"dtype must be a floating-point type of torch; got dtype={self.dtype!r}.")
@@ -249,7 +249,6 @@ class ElmoConfig(PretrainedConfig):
             "architectures must be a list of class names",
             "architectures",
         )
-        check(self.pad_token_id in (0, None), "pad_token_id must be 0, which is padding in every ELMo", "pad_token_id")
 
     @classmethod
     def mini(cls, **kwargs) -> "ElmoConfig":

@@ -111,7 +111,7 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             **kwargs,
         )
         if tokenizer_file is not None:
-            check_backend(self._tokenizer, special_tokens)
+            check_backend(self._tokenizer, special_tokens[0])
         if not isinstance(self.model_max_length, (int, float)) or not self.model_max_length >= 1:
             raise ValueError(f"model_max_length must be a number of words, got {self.model_max_length!r:.80}.")
         # transformers does not save whether boundaries are added, but tokenizer.json does.
@@ -150,7 +150,8 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             is_ours = isinstance(error, (OSError, ValueError)) and not isinstance(
                 error, (json.JSONDecodeError, UnicodeError)
             )
-            if is_ours or not (isinstance(error, Exception) or is_panic(error)):
+            is_about_an_option = any(f"{name} " in str(error) for name in kwargs)
+            if is_ours or is_about_an_option or not (isinstance(error, Exception) or is_panic(error)):
                 raise
             raise OSError(
                 f"The tokenizer of {pretrained_model_name_or_path} cannot be read ({type(error).__name__}: {error}): "
@@ -503,33 +504,25 @@ def is_panic(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException"
 
 
-def check_vocabulary(vocab: dict[str, int], special_tokens: list[str]):
-    """Raise an error unless words have the ids 0, 1, 2 ... in any order, and padding has id 0."""
-    missing = [token for token in special_tokens if token not in vocab]
-    pad_token = special_tokens[0]
-    if missing or vocab[pad_token] != 0:
-        raise ValueError(
-            f"A vocabulary must contain the special tokens {', '.join(special_tokens)}, the first with id 0; "
-            + (f"missing: {', '.join(missing)}." if missing else f"{pad_token} has id {vocab[pad_token]}.")
-        )
-    wrong = next((item for item in vocab.items() if type(item[0]) is not str or type(item[1]) is not int), None)
-    if wrong is not None:
-        raise ValueError(f"A vocabulary must map words to integers, got {wrong[0]!r:.80}: {wrong[1]!r:.80}.")
-    repeated = next((item for item in Counter(vocab.values()).items() if item[1] > 1), None)
-    if repeated is not None:
-        words = [word for word, word_id in vocab.items() if word_id == repeated[0]]
-        raise ValueError(
-            f"Every word of a vocabulary must have an id of its own, got {words[:2]} with id {repeated[0]}."
-        )
-    outside = next((item for item in vocab.items() if not 0 <= item[1] < len(vocab)), None)
-    if outside is not None:
-        raise ValueError(
-            f"A vocabulary of {len(vocab)} words must have the ids 0 to {len(vocab) - 1}, "
-            f"got {outside[0]!r:.80} with id {outside[1]}."
-        )
+def check_ids(vocab: dict[str, int]):
+    """Raise an error unless words have the ids 0, 1, 2 ... in any order."""
+    are_types_right = {*map(type, vocab)} <= {str} and {*map(type, vocab.values())} <= {int}
+    if are_types_right and sorted(vocab.values()) == list(range(len(vocab))):
+        return
+    for word, word_id in vocab.items():
+        if type(word) is not str or type(word_id) is not int:
+            raise ValueError(f"A vocabulary must map words to integers, got {word!r:.80}: {word_id!r:.80}.")
+        if not 0 <= word_id < len(vocab):
+            raise ValueError(
+                f"A vocabulary of {len(vocab)} words must have the ids 0 to {len(vocab) - 1}, "
+                f"got {word!r:.80} with id {word_id}."
+            )
+    repeated = next(word_id for word_id, count in Counter(vocab.values()).items() if count > 1)
+    words = [word for word, word_id in vocab.items() if word_id == repeated]
+    raise ValueError(f"Every word of a vocabulary must have an id of its own, got {words[:2]} with id {repeated}.")
 
 
-def check_backend(backend: Tokenizer, special_tokens: list[str]):
+def check_backend(backend: Tokenizer, pad_token: str):
     """Raise an error if a backend that was read from a file is not that of an ElmoTokenizer."""
     prefix = getattr(backend.model, "continuing_subword_prefix", "")
     if not isinstance(backend.model, (models.WordLevel, models.WordPiece)) or prefix.strip(" "):
@@ -539,16 +532,17 @@ def check_backend(backend: Tokenizer, special_tokens: list[str]):
         )
     if backend.model.token_to_id(backend.model.unk_token) is None:
         raise ValueError(f"The vocabulary of tokenizer.json must contain {backend.model.unk_token!r:.80}.")
-    check_vocabulary(backend.get_vocab(), special_tokens)
+    pad_id = backend.model.token_to_id(pad_token)
+    if pad_id not in (0, None):  # None: a token that was added later
+        raise ValueError(f"The padding token {pad_token!r:.80} of tokenizer.json must have id 0, got id {pad_id}.")
+    check_ids(backend.get_vocab())
     processor = json.loads(backend.post_processor.__getstate__()) if backend.post_processor is not None else {}
     for part in (processor, *processor.get("processors", [])):
         pieces = [*part.get("single", []), *part.get("pair", [])]
         undefined = {piece["SpecialToken"]["id"] for piece in pieces if "SpecialToken" in piece}
         undefined -= {*part.get("special_tokens", {})}
         if undefined:  # the backend would panic
-            raise ValueError(
-                f"The post-processor of tokenizer.json must define its special tokens; missing: {undefined}."
-            )
+            raise ValueError(f"The post-processor of tokenizer.json must define its special tokens; not {undefined}.")
     backend.no_padding()
     backend.no_truncation()
 
@@ -566,7 +560,14 @@ def build_backend(vocab: list[str] | dict[str, int] | None, special_tokens: list
         words = words[1:] if [*words[:1]] == special_tokens[:1] else words
         words = [special_tokens[0], *(token for token in special_tokens[1:] if token not in known), *words]
         vocab = {word: index for index, word in enumerate(words)}
-    check_vocabulary(vocab, special_tokens)
+    missing = [token for token in special_tokens if token not in vocab]
+    pad_token = special_tokens[0]
+    if missing or vocab[pad_token] != 0:
+        raise ValueError(
+            f"A vocabulary must contain the special tokens {', '.join(special_tokens)}, the first with id 0; "
+            + (f"missing: {', '.join(missing)}." if missing else f"{pad_token} has id {vocab[pad_token]}.")
+        )
+    check_ids(vocab)
     # Looks up whole words like models.WordLevel, since no word in the vocabulary starts with the prefix of a subword.
     # The token-classification pipeline, however, needs such a prefix to recognize tokens as words: without one, it
     # would merge tokens that touch each other, such as a word and the comma after it.
