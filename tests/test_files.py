@@ -15,6 +15,7 @@ import pytest
 
 from transformers_elmo import files
 from transformers_elmo.files import (
+    check_new_file,
     check_new_folder,
     check_space,
     new_file,
@@ -286,6 +287,41 @@ def test_check_new_folder(tmp_path):
             check_new_folder(path)
     with pytest.raises(FileNotFoundError, match=r"must be in an existing folder; .*nowhere does not exist"):
         check_new_folder(tmp_path / "nowhere" / "x")
+
+
+@pytest.mark.parametrize("name", ["new", "old", "link to old", "dangling link"])
+def test_check_new_file(tmp_path, name):
+    (tmp_path / "old").write_text("old")
+    (tmp_path / "link to old").symlink_to("old")
+    (tmp_path / "dangling link").symlink_to("nowhere")
+    before = sorted(os.listdir(tmp_path))
+    check_new_file(tmp_path / name)
+    assert sorted(os.listdir(tmp_path)) == before and (tmp_path / "old").read_text() == "old"
+
+
+@pytest.mark.parametrize("check", [check_new_file, check_new_folder])
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("nowhere/x", "must be in an existing folder; .*nowhere does not exist"),
+        ("file/x", "must be in an existing folder; .*file does not exist"),
+        ("/proc/x", r"The folder /proc must be writable \(.*\): choose another one"),
+        ("x" * 256, "File name too long"),
+    ],
+)
+def test_outputs_that_cannot_be_written(tmp_path, check, name, message):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=message):
+        check(tmp_path / name)
+
+
+@pytest.mark.parametrize("name, kind", [("folder", "folder"), ("link", "folder"), ("pipe", "device or a pipe")])
+def test_output_that_is_no_file(tmp_path, name, kind):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match=f"must be a file; .*{name} is a {kind}: choose another name"):
+        check_new_file(tmp_path / name)
 
 
 def test_read_text_json_and_hash(tmp_path):

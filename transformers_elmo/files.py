@@ -15,6 +15,7 @@ import re
 import secrets
 import shutil
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,10 +83,35 @@ def scratch_folder(parent: str | Path, name: str = "scratch") -> Iterator[Path]:
 
 def check_new_folder(path: Path):
     """Raise unless a folder can be created at `path`."""
-    if path.exists() or path.is_symlink():
+    if file_mode(path) is not None or path.is_symlink():
         raise FileExistsError(f"The output must be a new folder; {path} exists: remove it or choose another name.")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"The output must be in an existing folder; {path.parent} does not exist.")
+    check_writable(path.parent)
+
+
+def check_new_file(path: str | Path):
+    """Raise unless `new_file` can write to `path`, before work whose result would be lost."""
+    path = Path(path)
+    mode = file_mode(path)
+    if mode is not None and not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
+        raise FileExistsError(f"The output must be a file; {path} is {kind}: choose another name.")
+    check_writable(path.parent)
+
+
+def file_mode(path: Path) -> int | None:
+    """Return the type and permissions of what is at `path`, None if there is nothing."""
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def check_writable(folder: Path):
+    """Raise unless files can be created in a folder."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"The output must be in an existing folder; {folder} does not exist.")
+    with scratch_folder(folder):
+        pass
 
 
 def check_space(what: str, needed: int, folder: Path):
