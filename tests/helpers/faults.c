@@ -136,7 +136,7 @@ ON_FD(ftruncate, (int fd, off_t size), fd, size)
 ON_FD(ftruncate64, (int fd, off64_t size), fd, size)
 ON_FD(fallocate, (int fd, int mode, off_t at, off_t size), fd, mode, at, size)
 ON_FD(fchmod, (int fd, mode_t mode), fd, mode)
-ON_FD(flock, (int fd, int operation), fd, operation)
+int flock(int fd, int operation) { REAL(flock); FAIL_OR(writable(fd) ? WRITES : READS, fd, NULL, -1, real(fd, operation)); }
 int posix_fallocate(int fd, off_t at, off_t size) {
     REAL(posix_fallocate);
     int code = fault("posix_fallocate", WRITES, fd, NULL);
