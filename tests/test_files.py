@@ -16,8 +16,8 @@ from transformers_elmo.files import (
     check_new_file,
     check_new_folder,
     check_space,
-    move_files,
     new_file,
+    new_files,
     new_folder,
     one_line,
     read_json,
@@ -318,18 +318,27 @@ def test_files_are_on_the_disk_before_they_are_renamed(tmp_path, monkeypatch):
     assert synced == [(path.name, False), (tmp_path.name, True)]
 
 
-def test_moved_files_become_a_result_with_the_last(tmp_path, monkeypatch):
-    (tmp_path / "out").mkdir()
-    moved = []
-    replace = Path.replace
-    monkeypatch.setattr(Path, "replace", lambda path, to: (moved.append((path.name, to.parent)), replace(path, to)))
-    with scratch_folder(tmp_path / "out") as folder:
+def test_new_files_are_complete_with_the_last(tmp_path, monkeypatch):
+    """A reader that finds the last file finds all new ones."""
+    for name in ("a", "b", "other"):
+        (tmp_path / name).write_text("old")
+    replace, states = Path.replace, []
+
+    def recording(path, target):
+        states.append({name: (tmp_path / name).exists() and (tmp_path / name).read_text() for name in "abc"})
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", recording)
+    with new_files(tmp_path, last="b") as folder:
         for name in "abc":
-            os.close(os.open(folder / name, os.O_CREAT, 0o600))
+            with open(os.open(folder / name, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+                file.write("new")
         mode = stat.S_IMODE(folder.stat().st_mode) & 0o666
-        move_files(folder, tmp_path / "out", last="b")
-    assert moved == [(name, tmp_path / "out") for name in "acb"]
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "out").iterdir()} == {mode}
+        assert (tmp_path / "b").read_text() == "old"
+    assert len(states) == 3 and all(state["b"] is False for state in states)
+    assert states[-1] == {"a": "new", "b": False, "c": "new"}
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "c", "other"]
+    assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "abc"} == {mode}
 
 
 @pytest.mark.parametrize("umask, file_mode, folder_mode", [(0o022, 0o644, 0o755), (0o077, 0o600, 0o700)])

@@ -116,12 +116,20 @@ def scratch_folder(parent: str | Path, name: str = "scratch") -> Iterator[Path]:
         release(lock)
 
 
-def move_files(folder: Path, target: Path, last: str):
-    """Move complete files into another folder, `last` after all others: without it, they are no result."""
-    complete(folder)
-    for file in sorted(folder.iterdir(), key=lambda file: (file.name == last, file.name)):
-        file.replace(target / file.name)
-    sync_folder(target)
+@contextmanager
+def new_files(folder: str | Path, last: str) -> Iterator[Path]:
+    """Yield an empty temporary folder to fill; move its files into `folder` if the block succeeds.
+
+    The file `last` is moved after all others: the result is complete if it is there.
+    """
+    folder = Path(folder)
+    with scratch_folder(folder) as unfinished, sentence_errors(unfinished, folder):
+        yield unfinished
+        complete(unfinished)
+        (folder / last).unlink(missing_ok=True)
+        for file in sorted(unfinished.iterdir(), key=lambda file: file.name == last):
+            file.replace(folder / file.name)
+    sync_folder(folder)
 
 
 def complete(folder: Path):
@@ -312,6 +320,10 @@ def read_text(path: Path) -> str:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be UTF-8 text; it has the byte 0x{error.object[error.start]:02x}.") from error
+    except OSError as error:
+        if error.filename is not None:  # it cannot be opened
+            raise
+        raise OSError(f"{path} cannot be read: {error.strerror}.") from error
 
 
 def read_json(path: Path) -> dict:

@@ -1,6 +1,6 @@
-"""Run a job of the `elmo` command in processes whose n-th file operation fails, and check what each of them leaves.
+"""Disturb jobs of the `elmo` command, by failing file operations and by signals, and check what each of them leaves.
 
-`run_faults` starts this file as a script with the library of faults.c. The script imports everything once and forks a
+`disturb` starts this file as a script with the library of faults.c. The script imports everything once and forks a
 process per case, so that a case takes no longer than its job.
 """
 
@@ -11,14 +11,17 @@ import importlib
 import io
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -114,8 +117,8 @@ JOBS = {
 }
 
 
-def run_faults(library: Path, folder: Path, job: str, **options) -> dict:
-    """Return the number of operations and of cases, and the problems that were found."""
+def disturb(library: Path, folder: Path, *plans: dict) -> list[dict]:
+    """Carry out plans, which are arguments of `fail_operations` and `send_signals`; return a report for each."""
     environment = {
         **os.environ,
         "LD_PRELOAD": str(library),
@@ -123,7 +126,7 @@ def run_faults(library: Path, folder: Path, job: str, **options) -> dict:
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
-    command = [sys.executable, __file__, job, str(folder), json.dumps(options)]
+    command = [sys.executable, __file__, str(folder), json.dumps(plans)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -150,14 +153,20 @@ class Outcome:
     count: int = 0
 
 
-def run(folder: Path, arguments: list[str], arm: Callable[[ctypes.CDLL], object] = lambda library: None) -> Outcome:
-    """Run the command in `folder` in a process of its own, in which `arm` is called first."""
+def run(
+    folder: Path,
+    arguments: list[str],
+    arm: Callable[[ctypes.CDLL], object] = lambda library: None,
+    during: Callable[[int], object] = lambda process: None,
+) -> Outcome:
+    """Run the command in `folder` in a process of its own, which calls `arm` first, and `during` in this one."""
     with tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as report:
         hub.store = folder / "tmp" / "hub"
         (hub.store / "lfs").mkdir(parents=True, exist_ok=True)
         process = os.fork()
         if process == 0:
             os._exit(run_here(folder, arguments, arm, err, report))
+        during(process)
         code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
         err.seek(0)
         report.seek(0)
@@ -183,6 +192,8 @@ def run_here(folder: Path, arguments: list[str], arm, err, report) -> int:
         traceback.print_exc()
         return 99
     finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         library.disarm()
         os.write(report.fileno(), b"%b\0%d" % (library.failed(), library.count()))
         sys.stdout.flush()
@@ -207,60 +218,95 @@ def use_only_this_hub():
     os.environ |= {"HF_TOKEN": "hf_test", "NO_PROXY": "127.0.0.1"}
 
 
-def contents(folder: Path, names: tuple[str, ...] | None = None) -> dict[str, bytes]:
+def contents(folder: Path, job: Job | None = None) -> dict[str, bytes]:
     """Return the files in a folder, or those of a result in it. Folders have the content b"/"."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if name.split("/")[0] == "tmp" or path.name == "training_args.bin":  # pickled, with times
             continue
-        if names is None or any(name == part or name.startswith(f"{part}/") for part in names):
-            found[name] = b"/" if path.is_dir() else path.read_bytes()
-    return found
+        # The command line is in the card and the settings of a training run.
+        found[name] = b"/" if path.is_dir() else path.read_bytes().replace(b" --resume", b"")
+    return found if job is None else in_result(found, job)
 
 
 def differences(found: dict[str, bytes], expected: dict[str, bytes]) -> list[str]:
     return sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
 
 
-def check_case(job: Job, template: Path, folder: Path, expected: dict, options: tuple) -> tuple[Outcome, list[str]]:
-    """Run one case and an undisturbed run after it; return what is wrong."""
-    shutil.copytree(template, folder, symlinks=True)
-    old = contents(folder, job.outputs)
-    new = {name: expected[name] for name in expected if in_result(name, job)}
-    outcome = run(folder, job.arguments.split(), lambda library: library.arm(os.fsencode(folder), *options))
-    result, problems = contents(folder, job.outputs), []
-    is_done = not differences(result, new)
-    if outcome.code == 1:
-        if not outcome.err.startswith("elmo: error: ") or outcome.err.count("\n") != 1 or "unfinished" in outcome.err:
-            problems.append(f"not one sentence: {outcome.err[-600:]}")
-    elif outcome.code == 0:
-        if not is_done:
+@dataclass
+class Case:
+    """A folder in which a job is disturbed, and what is in it after a run that is not."""
+
+    job: Job
+    template: Path
+    folder: Path
+    expected: dict[str, bytes] = field(default_factory=dict)
+    report: dict = field(default_factory=lambda: {"cases": 0, "failed": 0, "operations": [], "problems": []})
+
+    def prepare(self, kinds: int = 0) -> Outcome:
+        """Fill the template, and run the job undisturbed."""
+        (self.template / "tmp").mkdir(parents=True)
+        self.job.prepare(self.template)
+        self.reset()
+        outcome = run(self.folder, self.job.arguments.split(), self.arming(kinds, 0, 0, 0))
+        assert outcome.code == 0, outcome.err
+        self.expected = contents(self.folder)
+        return outcome
+
+    def reset(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.copytree(self.template, self.folder, symlinks=True)
+
+    def arming(self, *options: int) -> Callable[[ctypes.CDLL], object]:
+        return lambda library: library.arm(os.fsencode(self.folder), *options)
+
+    def arguments(self) -> list[str]:
+        """Return the arguments for a run after another one."""
+        arguments = self.job.arguments.split()
+        if self.job.can_resume:
+            arguments = [argument for argument in arguments if argument != "--resume"]
+            arguments += ["--resume"] * (self.folder / "run" / "pretraining.json").is_file()
+        elif arguments[-1] == "out" and (self.folder / "out").exists():
+            arguments[-1] = "again"
+        return arguments
+
+    def check(self, what: str, outcome: Outcome, codes: tuple[int, ...] = ()):
+        """Check an outcome and what it left, then that an undisturbed run leads to the expected files."""
+        result, new = contents(self.folder, self.job), in_result(self.expected, self.job)
+        old, problems = contents(self.template, self.job), []
+        if outcome.code == 0 and result != new:
             problems.append(f"success without its result: {differences(result, new)}")
-    elif outcome.code != -signal.SIGKILL:
-        problems.append(f"exit code {outcome.code}: {outcome.err[-600:]}")
-    is_old = not differences(result, old) or (job.can_resume and "run/config.json" not in result)
-    if not is_done and not is_old:
-        problems.append(f"neither old nor new: {differences(result, new)}")
-    arguments = job.arguments.split()
-    if job.can_resume:
-        arguments = [part for part in arguments if part != "--resume"]
-        arguments += ["--resume"] * (folder / "run" / "pretraining.json").is_file()
-    elif is_done and arguments[-1] == "out":
-        arguments[-1] = "again"
-    after = run(folder, arguments)
-    if arguments[-1] == "again":
-        shutil.rmtree(folder / "again", ignore_errors=True)
-    if after.code != 0:
-        problems.append(f"the next run fails with {after.code}: {after.err[-600:]}")
-    elif different := differences(contents(folder), expected):
-        problems.append(f"the next run differs in {different}")
-    shutil.rmtree(folder)
-    return outcome, problems
+        elif outcome.code == 1 and not is_sentence(outcome.err):
+            problems.append(f"not one sentence: {outcome.err[-600:]}")
+        elif outcome.code not in (0, 1, *codes) or "Traceback" in outcome.err:
+            problems.append(f"exit code {outcome.code}: {outcome.err[-600:]}")
+        if result not in (new, old) and not (self.job.can_resume and "run/config.json" not in result):
+            problems.append(f"neither old nor new: {differences(result, new)}")
+        after = run(self.folder, self.arguments())
+        shutil.rmtree(self.folder / "again", ignore_errors=True)
+        if after.code != 0:
+            problems.append(f"the next run fails with {after.code}: {after.err[-600:]}")
+        elif different := differences(contents(self.folder), self.expected):
+            problems.append(f"the next run differs in {different}")
+        self.report["cases"] += 1
+        self.report["failed"] += outcome.code != 0
+        self.report["operations"].append(outcome.operation.split(" ")[0])
+        self.report["problems"] += [f"{what} {outcome.operation}: {problem}" for problem in problems]
+        if os.environ.get("FAULTS_VERBOSE"):
+            print(what, outcome, problems, file=sys.stderr, flush=True)
 
 
-def in_result(name: str, job: Job) -> bool:
-    return any(name == part or name.startswith(f"{part}/") for part in job.outputs)
+def is_sentence(err: str) -> bool:
+    return err.startswith("elmo: error: ") and err.count("\n") == 1 and ".unfinished" not in err and "Errno" not in err
+
+
+def in_result(files: dict[str, bytes], job: Job) -> dict[str, bytes]:
+    return {
+        name: content
+        for name, content in files.items()
+        if any(name == part or name.startswith(f"{part}/") for part in job.outputs)
+    }
 
 
 def verify_in_this_process():
@@ -279,7 +325,42 @@ def verify_in_this_process():
     checkpoint_activations.AutoTokenizer = ElmoTokenizer
 
 
-def main(name: str, folder: Path, kinds: int, error: str, persistent: bool = False, every: int = 1, start: int = 1):
+def fail_operations(
+    case: Case, errors: list[str], kinds: int = WRITES, persistent: bool = False, every: int = 1, start: int = 1
+):
+    """Let the n-th operation fail, with each of the errors in turn."""
+    count = case.prepare(kinds).count
+    for number, nth in enumerate(range(start, count + 1, every)):
+        error = errors[number % len(errors)]
+        case.reset()
+        outcome = run(case.folder, case.arguments(), case.arming(kinds, nth, ERRORS[error], persistent))
+        case.check(f"{error} at {nth} of {count}", outcome, codes=(-signal.SIGKILL,) * (error == "KILL"))
+
+
+def send_signals(case: Case, signals: list[str], times: int, seed: int):
+    """Send signals at random moments; a run that can be resumed gets them again and again until it is complete."""
+    started = time.monotonic()
+    case.prepare()
+    duration, draw = time.monotonic() - started, random.Random(seed)
+    for _ in range(times):
+        name = draw.choice(signals)
+        number, delay = getattr(signal, name), 0.03 + duration * draw.random()
+        case.reset()
+        for _ in range(100):
+            outcome = run(case.folder, case.arguments(), during=partial(kill, number, delay))
+            if outcome.code == 0 or not case.job.can_resume:
+                break
+        codes = {signal.SIGINT: (130,), signal.SIGTERM: (130, 143), signal.SIGKILL: (-signal.SIGKILL,)}[number]
+        case.check(f"{name} after {delay:.3f} s", outcome, codes)
+
+
+def kill(number: int, delay: float, process: int):
+    """Send a signal after a delay, or not at all if the process has ended by itself."""
+    time.sleep(delay)
+    os.kill(process, number)  # not yet waited for, so its id is not another's
+
+
+def main(folder: Path, plans: list[dict]) -> list[dict]:
     import torch
 
     torch.set_num_threads(1)
@@ -287,29 +368,15 @@ def main(name: str, folder: Path, kinds: int, error: str, persistent: bool = Fal
         importlib.import_module(module)
     verify_in_this_process()
     use_only_this_hub()
-    job, template = JOBS[name], folder / "template"
-    (template / "tmp").mkdir(parents=True)
-    job.prepare(template)
-    shutil.copytree(template, folder / "whole", symlinks=True)
-    whole = run(
-        folder / "whole",
-        job.arguments.split(),
-        lambda library: library.arm(os.fsencode(folder / "whole"), kinds, 0, 0, 0),
-    )
-    assert whole.code == 0, whole.err
-    expected = contents(folder / "whole")
-    problems, operations, cases = [], {}, 0
-    for nth in range(start, whole.count + 1, every):
-        options = (kinds, nth, ERRORS[error], persistent)
-        outcome, found = check_case(job, template, folder / "case", expected, options)
-        cases += 1
-        operations[outcome.operation.split(" ")[0]] = operations.get(outcome.operation.split(" ")[0], 0) + 1
-        problems += [f"{nth} {outcome.operation}: {problem}" for problem in found]
-        if os.environ.get("FAULTS_VERBOSE"):
-            print(nth, outcome, found, file=sys.stderr, flush=True)
-    print(json.dumps({"count": whole.count, "cases": cases, "operations": operations, "problems": problems}))
+    reports = []
+    for number, plan in enumerate(plans):
+        case = Case(JOBS[plan.pop("job")], folder / str(number) / "template", folder / str(number) / "case")
+        (send_signals if "signals" in plan else fail_operations)(case, **plan)
+        reports.append(case.report)
+        shutil.rmtree(folder / str(number))
+    return reports
 
 
 if __name__ == "__main__":
-    with LoopbackHub(Path(sys.argv[2]) / "hub") as hub:
-        main(sys.argv[1], Path(sys.argv[2]).resolve(), **json.loads(sys.argv[3]))
+    with LoopbackHub(Path(sys.argv[1]) / "hub") as hub:
+        print(json.dumps(main(Path(sys.argv[1]).resolve(), json.loads(sys.argv[2]))))

@@ -138,6 +138,8 @@ def hub_errors(repo: str) -> Iterator[None]:
         # By module name, as the HTTP library differs between versions of huggingface_hub.
         if isinstance(cause, ConnectionError) or type(cause).__module__.startswith("httpx"):
             raise OSError(f"The Hub cannot be reached ({one_line(cause)}): check the network and try again.") from error
+        if isinstance(cause, OSError) and cause.errno and cause.filename is None:  # of reading a file
+            raise OSError(f"{repo} could not be pushed: {cause.strerror}.") from error
         if type(cause).__module__.startswith("huggingface_hub"):
             raise OSError(f"{repo} could not be pushed: {' '.join(str(cause).split()).rstrip('.')}.") from error
         raise

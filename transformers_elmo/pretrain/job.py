@@ -21,7 +21,7 @@ from transformers.trainer_callback import PrinterCallback, TrainerState
 
 from ..checkpoints import has_lm_head, load_config, load_model, load_tokenizer
 from ..configuration_elmo import ElmoConfig
-from ..files import new_file, scratch_folder
+from ..files import new_file, new_files
 from ..model_card import model_card
 from ..modeling_elmo import ElmoForPreTraining
 from ..text import find_files
@@ -301,7 +301,7 @@ def save(trainer: ElmoPretrainer, corpus: Corpus, settings: Settings):
     """Save the model, its tokenizer and its card; move them into the output folder when all are complete."""
     model, output = trainer.model, Path(settings.output)
     weights = {name: w.half() if settings.save_half else w for name, w in model.state_dict().items()}
-    with scratch_folder(output) as unfinished:
+    with new_files(output, last="config.json") as unfinished:
         # The configuration says float32 even if the weights are stored in float16: the model computes in float32.
         model.save_pretrained(unfinished, state_dict=weights)
         trainer.processing_class.save_pretrained(unfinished)
@@ -321,5 +321,3 @@ def save(trainer: ElmoPretrainer, corpus: Corpus, settings: Settings):
             sections=[section],
         )
         (unfinished / "README.md").write_text(card, encoding="utf-8")
-        for file in unfinished.iterdir():
-            file.replace(output / file.name)
