@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
 from transformers import Trainer, TrainerControl, TrainingArguments
 
+from ..files import reason
 from ..modeling_elmo import BiLMState, ElmoForPreTraining
 from .recipe import Settings
 from .windows import IGNORE_INDEX, Windows
@@ -149,10 +149,10 @@ class ElmoPretrainer(Trainer):
     def _save_checkpoint(self, model: nn.Module, trial):
         try:
             super()._save_checkpoint(model, trial)
-        except (OSError, RuntimeError, SafetensorError) as error:
+        except Exception as error:  # torch, safetensors and tokenizers raise errors of their own
             folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
             shutil.rmtree(folder, ignore_errors=True)
-            raise OSError(f"The checkpoint {folder} could not be written ({error}): is the disk full?") from error
+            raise OSError(f"The checkpoint {folder} could not be written ({reason(error)}): is the disk full?") from error
 
 
 def uses_cpu(settings: Settings) -> bool:
