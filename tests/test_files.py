@@ -22,6 +22,7 @@ from transformers_elmo.files import (
     one_line,
     read_json,
     read_text,
+    reason,
     scratch_folder,
     sha256_of,
 )
@@ -476,6 +477,18 @@ def test_read_text_json_and_hash(tmp_path):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
             read_json(path)
+
+
+@pytest.mark.parametrize(
+    "error, expected",
+    [
+        (OSError(errno.EIO, "Input/output error", "x"), "Input/output error"),
+        (Exception(f"I/O error: gone (os error {errno.EACCES})"), os.strerror(errno.EACCES)),
+        (RuntimeError("[enforce fail]\n no."), "[enforce fail] no"),
+    ],
+)
+def test_reason(error, expected):
+    assert reason(error) == expected
 
 
 def test_one_line():

@@ -27,6 +27,8 @@ except ImportError:  # Windows, where leftovers stay
     fcntl = None  # type: ignore[assignment]
 
 LEFTOVER = re.compile(r"\..*\.(?P<host>[^.]+)-[0-9a-f]{8}\.(unfinished|replaced)", re.DOTALL)
+# Libraries in Rust raise errors of their own, which contain the number of the system's.
+RUST_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 @contextmanager
@@ -300,12 +302,9 @@ def sentence_errors(unfinished: Path, path: Path) -> Iterator[None]:
             raise ValueError(known_path(str(error), unfinished, path)) from error
         raise
     except Exception as error:
-        # Libraries in Rust raise errors of their own, which contain the number of the system's.
-        match = re.search(r"\(os error (\d+)\)", str(error))
-        if match:
-            reason = os.strerror(int(match[1]))
-            raise OSError(f"{path} cannot be written, and nothing was saved: {reason}.") from error
-        raise
+        if not RUST_ERROR.search(str(error)):
+            raise
+        raise OSError(f"{path} cannot be written, and nothing was saved: {reason(error)}.") from error
 
 
 def known_path(message: str, unfinished: Path, path: Path) -> str:
@@ -343,6 +342,13 @@ def sha256_of(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def reason(error: BaseException) -> str:
+    """Return the system's message for an error, or else the error's own, as part of a sentence."""
+    if match := RUST_ERROR.search(str(error)):
+        return os.strerror(int(match[1]))
+    return getattr(error, "strerror", None) or one_line(error)
 
 
 def one_line(error: BaseException) -> str:

@@ -1,7 +1,7 @@
 """Jobs whose file operations fail, and jobs that are stopped or killed, as SQLite tests itself.
 
-After each, the old result or the new one is there as a whole, the message is one sentence, and the next run leads to the
-files of an undisturbed run and leaves nothing else. The normal suite runs a sample.
+After each, the old result or the new one is there as a whole, the message is one sentence, and the next run leads to
+the files of an undisturbed run and leaves nothing else. The normal suite runs a sample.
 """
 
 import pytest

@@ -101,6 +101,8 @@ def prepare_resume(folder: Path):
 
 TRAIN = "pretrain text.txt --config sizes.json --cache cache --cpu -o run --rows 2 --window 4 --negative-samples 3"
 TRAIN += " --steps 3 --save-every 1 --eval-every 2 --log-every 1"
+# Temporary files of libraries, and an old checkpoint: if it cannot be removed, Trainer tries again after the next one.
+IGNORED = ("tmp", "run/checkpoint-1")
 REPO = "test-user/elmo"
 FINAL_FILES = (
     "README.md config.json model.safetensors tokenizer.json tokenizer_config.json configuration_elmo.py "
@@ -223,7 +225,7 @@ def contents(folder: Path, job: Job | None = None) -> dict[str, bytes]:
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if name.split("/")[0] == "tmp" or path.name == "training_args.bin":  # pickled, with times
+        if name.startswith(IGNORED) or path.name == "training_args.bin":  # pickled, with times
             continue
         # The command line is in the card and the settings of a training run.
         found[name] = b"/" if path.is_dir() else path.read_bytes().replace(b" --resume", b"")

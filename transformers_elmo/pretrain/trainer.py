@@ -152,7 +152,8 @@ class ElmoPretrainer(Trainer):
         except Exception as error:  # torch, safetensors and tokenizers raise errors of their own
             folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
             shutil.rmtree(folder, ignore_errors=True)
-            raise OSError(f"The checkpoint {folder} could not be written ({reason(error)}): is the disk full?") from error
+            message = f"The checkpoint {folder} could not be written ({reason(error)}): is the disk full?"
+            raise OSError(message) from error
 
 
 def uses_cpu(settings: Settings) -> bool:
