@@ -32,11 +32,11 @@ def test_sample(library, tmp_path):
         tmp_path,
         {"job": "embed", "errors": ERRORS, "every": 3},
         {"job": "export", "errors": ERRORS, "every": 4, "start": 2},
-        {"job": "convert", "errors": ERRORS, "every": 13},
+        {"job": "convert", "errors": ERRORS, "every": 17},
         {"job": "push", "errors": ["EIO", "EACCES"], "kinds": READS, "every": 9},
-        {"job": "pretrain", "errors": ERRORS, "every": 71, "start": 6},
-        {"job": "resume", "errors": ["KILL", "EIO"], "every": 83, "start": 40},
-        {"job": "embed", "signals": ["SIGKILL", "SIGINT", "SIGTERM"], "times": 4, "seed": 0},
+        {"job": "pretrain", "errors": ERRORS, "every": 101, "start": 6},
+        {"job": "resume", "errors": ["KILL", "EIO"], "every": 130, "start": 40},
+        {"job": "embed", "signals": ["SIGKILL", "SIGINT", "SIGTERM"], "times": 3, "seed": 0},
         {"job": "pretrain", "signals": ["SIGKILL"], "times": 1, "seed": 0},
     )
     assert_no_problems(reports[:6])
