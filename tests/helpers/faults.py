@@ -180,6 +180,7 @@ def run(
 def run_here(folder: Path, arguments: list[str], arm, err, report) -> int:
     library = ctypes.CDLL(None)
     library.failed.restype = ctypes.c_char_p
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     os.dup2(err.fileno(), 2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.chdir(folder)
