@@ -349,8 +349,9 @@ def send_signals(case: Case, signals: list[str], times: int, seed: int):
         name = draw.choice(signals)
         number, delay = getattr(signal, name), 0.03 + duration * draw.random()
         case.reset()
-        for _ in range(100):
-            outcome = run(case.folder, case.arguments(), during=partial(kill, number, delay))
+        for attempt in range(30):  # later each time, or it would never get further
+            during = partial(kill, number, delay * 1.2**attempt)
+            outcome = run(case.folder, case.arguments(), during=during)
             if outcome.code == 0 or not case.job.can_resume:
                 break
         codes = {signal.SIGINT: (130,), signal.SIGTERM: (130, 143), signal.SIGKILL: (-signal.SIGKILL,)}[number]
