@@ -214,7 +214,7 @@ def reserve(path: Path, kind: str, is_folder: bool) -> tuple[Path, int | None]:
         if is_folder:
             reserved.mkdir()
         else:
-            reserved.open("xb").close()
+            reserved.touch(exist_ok=False)
         with contextlib.suppress(BlockingIOError, FileNotFoundError):
             lock = try_lock(reserved)
             if reserved.exists():

@@ -228,8 +228,11 @@ def contents(folder: Path, job: Job | None = None) -> dict[str, bytes]:
         name = path.relative_to(folder).as_posix()
         if name.startswith(IGNORED) or path.name == "training_args.bin":  # pickled, with times
             continue
-        # The command line is in the card and the settings of a training run.
-        found[name] = b"/" if path.is_dir() else path.read_bytes().replace(b" --resume", b"")
+        content = b"/" if path.is_dir() else path.read_bytes()
+        # The command line is in the card and the settings of a training run; a checkpoint says that training stopped.
+        for old, new in ((b" --resume", b""), (b'"should_training_stop": true', b'"should_training_stop": false')):
+            content = content.replace(old, new)
+        found[name] = content
     return found if job is None else in_result(found, job)
 
 

@@ -15,7 +15,9 @@ import helpers
 from helpers.pretraining import StopAt, assert_same_weights, logged_losses, train, write
 from transformers_elmo import ElmoTokenizer
 from transformers_elmo.command import main
+from transformers_elmo.files import host_name
 from transformers_elmo.pretrain.callbacks import StopOnSignal
+from transformers_elmo.pretrain.job import check_output
 from transformers_elmo.pretrain.trainer import last_checkpoint
 
 
@@ -66,6 +68,12 @@ def test_killed_and_resumed(command, tmp_path):
     for folder, resume in (("whole", []), ("parts", ["--resume"])):
         assert main([*command, "-o", str(tmp_path / folder), *resume]) == 0
     assert_same_weights(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_killed_before_the_settings_were_written(tmp_path):
+    (tmp_path / f".pretraining.json.{host_name()}-0123abcd.unfinished").touch()
+    check_output(tmp_path, resume=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_incomplete_checkpoints_are_skipped(corpus, tmp_path):

@@ -21,7 +21,7 @@ from transformers.trainer_callback import PrinterCallback, TrainerState
 
 from ..checkpoints import has_lm_head, load_config, load_model, load_tokenizer
 from ..configuration_elmo import ElmoConfig
-from ..files import new_file, new_files
+from ..files import clear_leftovers, new_file, new_files
 from ..model_card import model_card
 from ..modeling_elmo import ElmoForPreTraining
 from ..text import find_files
@@ -70,6 +70,7 @@ def pretrain_from_texts(
 
 
 def check_output(output: Path, resume: bool):
+    clear_leftovers(output)  # of a run that was killed before it wrote its settings
     has_run = (output / SETTINGS_FILE).is_file()
     if resume and not has_run:
         raise ValueError(f"{output} contains no run to resume; leave out --resume, or pass the folder of a run.")
