@@ -85,6 +85,18 @@ def test_incomplete_checkpoints_are_skipped(corpus, tmp_path):
     assert last_checkpoint(tmp_path) is None
 
 
+def test_rest_of_a_killed_checkpoint_is_removed(corpus, tmp_path):
+    """safetensors writes to a temporary file, and a card that exists is kept."""
+    train(corpus, tmp_path, callbacks=[StopAt(5)])
+    expected = {path.name for path in (tmp_path / "checkpoint-5").iterdir()}
+    (tmp_path / "checkpoint-8").mkdir()
+    for name in (".tmpQxZ3", "README.md"):
+        (tmp_path / "checkpoint-8" / name).write_text("half")
+    train(corpus, tmp_path, resume=True)
+    assert {path.name for path in (tmp_path / "checkpoint-8").iterdir()} == expected
+    assert (tmp_path / "checkpoint-8" / "README.md").read_text() != "half"
+
+
 TWO_PROCESSES = """
 import os, sys
 import torch

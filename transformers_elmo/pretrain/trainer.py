@@ -147,10 +147,13 @@ class ElmoPretrainer(Trainer):
             self.lstm_state = outputs.to(self.args.device), cells.to(self.args.device)
 
     def _save_checkpoint(self, model: nn.Module, trial):
+        folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        if self.is_world_process_zero():
+            shutil.rmtree(folder, ignore_errors=True)  # what a killed run left of it
+        self.accelerator.wait_for_everyone()
         try:
             super()._save_checkpoint(model, trial)
         except Exception as error:  # torch, safetensors and tokenizers raise errors of their own
-            folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
             shutil.rmtree(folder, ignore_errors=True)
             message = f"The checkpoint {folder} could not be written ({reason(error)}): is the disk full?"
             raise OSError(message) from error
