@@ -355,7 +355,7 @@ MUTANTS = [
     # tokenizer
     *in_file(
         "tokenization_elmo.py",
-        "test_tokenization.py -k characters",
+        "test_tokenization.py -k char",
         (
             "begin and end swapped in words given as text",
             '{self.bos_token: "<bos>", self.eos_token: "<eos>"}',
