@@ -8,7 +8,7 @@ that a fault is caught only if the tests in the repository notice it.
 
     caught      a test failed
     SURVIVED    all tests passed: strengthen them
-    stale       the old text is not in the file exactly once, or pytest could not run: correct the mutant
+    stale       the old text is not in the file exactly once, or pytest could not run or hung: correct the mutant
 """
 
 import argparse
@@ -31,6 +31,7 @@ OUTSIDE = ("ELMO_SHARED", "ELMO_PEERS", "ELMO_PEERS_TF", "TRANSFORMERS_SOURCE") 
 # Every mutant has a process of its own, forked from one that has imported the libraries.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["pytest", "torch", "transformers.trainer"])
+MAX_SECONDS = 600  # for the tests of a mutant
 
 
 class Mutant(NamedTuple):
@@ -214,8 +215,8 @@ MUTANTS = [
         ),
         (
             "windows: targets row by row instead of step by step",
-            "targets.transpose(1, 2).flatten(1))",
-            "targets.flatten(1))",
+            ".transpose(1, 2).flatten(1))",
+            ".flatten(1))",
         ),
         ("windows: the state keeps its graph", "tuple(part.detach() for part in last_state)", "tuple(last_state)"),
     ),
@@ -504,8 +505,8 @@ MUTANTS = [
         ("a file named twice is read twice", "return list(dict.fromkeys(files))", "return files"),
         (
             "wrong column of a jsonl file",
-            'yield row[column] or "", bytes_read',
-            'yield next(iter(row.values())) or "", bytes_read',
+            'row[column] or ""',
+            'next(iter(row.values())) or ""',
         ),
     ),
     # corpus
@@ -530,7 +531,7 @@ MUTANTS = [
     *in_file(
         "pretrain/corpus.py",
         "pretrain/test_corpus.py -k cache",
-        ("cache ignores that a file has changed", "path.stat().st_mtime_ns]", "0]"),
+        ("cache ignores that a file has changed", "[VERSION, stats, ", "[VERSION, "),
         ("cache ignores the splitting", "special_tokens, asdict(splitting), column", "special_tokens, column"),
     ),
     *in_file(
@@ -541,21 +542,12 @@ MUTANTS = [
     # windows
     *in_file(
         "pretrain/windows.py",
-        "pretrain/test_windows.py --timeout 20",
-        (
-            "the end of a sentence is never predicted",
-            "min(start + length, end - begin + 1) + 1",
-            "min(start + length, end - begin) + 1",
-        ),
-        (
-            "a word is read twice where a window begins",
-            "self.offset[row] += length",
-            "self.offset[row] += length - (filled == self.window)",
-        ),
-    ),
-    *in_file(
-        "pretrain/windows.py",
         "pretrain/test_windows.py",
+        (
+            "a word is skipped where a window begins",
+            "self.offset[row] += length",
+            "self.offset[row] += length + (filled == self.window)",
+        ),
         ("backward sentences are not reversed", "[end - last : end - first][::-1]", "[end - last : end - first]"),
         ("backward sentences begin with <S>", "self.first, self.last = self.last, self.first", "pass"),
         ("the same shuffle in every epoch", "[self.seed, self.epoch, self.backward]", "[self.seed, self.backward]"),
@@ -654,8 +646,8 @@ MUTANTS = [
         "pretrain/test_job.py -k start_from",
         (
             "weights of the initial checkpoint are not used",
-            "return load_model(self.checkpoint, config, with_lm_head=True, dtype=torch.float32), tokenizer",
-            "return ElmoForPreTraining(config), tokenizer",
+            "load_model(self.checkpoint, config, with_lm_head=True, dtype=torch.float32)",
+            "ElmoForPreTraining(config)",
         ),
     ),
     *in_file(
@@ -883,7 +875,7 @@ MUTANTS = [
     *in_file(
         "convert/push.py",
         "convert/test_push.py -k earlier",
-        ("shards of an earlier push stay", "sorted(old - pushed)", "sorted(set())"),
+        ("shards of an earlier push stay", "in sorted(old - ", "in sorted(set() - "),
     ),
     *in_file(
         "convert/push.py",
@@ -911,8 +903,8 @@ MUTANTS = [
         ("hash not compared", "if file.sha256 is not None and", "if False and"),
         (
             "hash of a cached file not compared",
-            "return file.sha256 is None or file.sha256 == sha256_of(path)",
-            "return True",
+            " == sha256_of(path)",
+            "",
         ),
         ("the part of another version is continued", ' and version_of(headers) in ("", known)', ""),
         (
@@ -923,7 +915,7 @@ MUTANTS = [
         ("If-Range not sent", ', "If-Range": version}', "}"),
         ("weak ETag taken for a version", 'tag if tag and not tag.startswith("W/") else', "tag if tag else"),
         ("truncated download taken for complete", "if disconnected or received < total:", "if False:"),
-        ("login page saved as weights", ' or headers.get_content_type() == "text/html"', ""),
+        ("login page saved as weights", ' == "text/html"', ' == "text/plain"'),
     ),
     *in_file(
         "convert/download.py",
@@ -936,14 +928,19 @@ MUTANTS = [
         "test_files.py",
         (
             "an unfinished file replaces the old one",
-            "    finally:\n        unfinished.unlink(missing_ok=True)",
-            "    finally:\n        if unfinished.exists():\n            unfinished.replace(path)",
+            "            yield unfinished\n",
+            "            try:\n                yield unfinished\n"
+            "            except BaseException:\n                unfinished.replace(path)\n                raise\n",
         ),
     ),
     *in_file(
         "files.py",
         "test_files.py -k replace",
-        ("old folder removed before the new one is in place", "path.rename(old)", "shutil.rmtree(path)"),
+        (
+            "old folder removed before the new one is in place",
+            "if replace and path.exists():",
+            "if replace and path.exists() and shutil.rmtree(path):",
+        ),
     ),
     *in_file(
         "files.py",
@@ -955,7 +952,7 @@ MUTANTS = [
     *in_file(
         "files.py",
         "test_files.py -k check_new_folder",
-        ("output written through a dangling link", "if path.exists() or path.is_symlink():", "if path.exists():"),
+        ("output written through a dangling link", " or path.is_symlink():", ":"),
     ),
     *in_file(
         "files.py",
@@ -989,9 +986,9 @@ MUTANTS = [
         "command/__init__.py",
         "command/test_command.py",
         (
-            "exit code 0 after an error",
-            'error_message(error)}", file=sys.stderr)\n        return 1',
-            'error_message(error)}", file=sys.stderr)\n        return 0',
+            "errors are swallowed",
+            "        if show_traceback:\n            traceback.print_exc()\n",
+            "        return 0\n",
         ),
     ),
     *in_file(
@@ -1092,7 +1089,8 @@ def run_tests(tests: str, mutant: Mutant | None = None) -> int | None:
             file.write_text(file.read_text(encoding="utf-8").replace(mutant.old, mutant.new), encoding="utf-8")
         process = PROCESSES.Process(target=run_pytest, args=(copy, tests))
         process.start()
-        process.join()
+        process.join(MAX_SECONDS)
+        process.kill()
         return process.exitcode
 
 
