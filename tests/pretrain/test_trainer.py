@@ -1,6 +1,8 @@
 """The trainer: its recipes and optimizers against plain steps, and training that fails."""
 
 import copy
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -11,8 +13,8 @@ from helpers.pretraining import logged_losses, train
 from transformers_elmo import ElmoForPreTraining, ElmoTokenizer
 from transformers_elmo.pretrain.job import hold_out
 from transformers_elmo.pretrain.recipe import RECIPES
-from transformers_elmo.pretrain.trainer import ElmoPretrainer, MuonAndAdamW, last_checkpoint
-from transformers_elmo.pretrain.windows import Windows
+from transformers_elmo.pretrain.trainer import ElmoPretrainer, MuonAndAdamW, held_out_losses, last_checkpoint
+from transformers_elmo.pretrain.windows import IGNORE_INDEX, Windows
 
 
 def test_gradient_accumulation_carries_states(corpus, tmp_path):
@@ -95,6 +97,20 @@ def test_muon_and_adamw():
             both, model = MuonAndAdamW(reloaded, 0.5), reloaded
             both.load_state_dict(saved)
     assert not torch.equal(model.lm_head.weight, new_model().lm_head.weight)
+
+
+def test_evaluation_is_a_mean_over_words():
+    """Not over batches: the last ones are partly padding."""
+    whole = torch.ones(2, 3, 4, dtype=torch.long)
+    partly_padding = whole.clone()
+    partly_padding[:, 1:] = IGNORE_INDEX
+    losses = [(1.0, 2.0), (5.0, 6.0)]
+    outputs = [
+        SimpleNamespace(forward_loss=torch.tensor(f), backward_loss=torch.tensor(b), state=None) for f, b in losses
+    ]
+    model = Mock(side_effect=outputs, device="cpu")
+    sums = held_out_losses(model, [{"targets": whole}, {"targets": partly_padding}])
+    assert sums.tolist() == [[12 * 1 + 4 * 5, 16], [12 * 2 + 4 * 6, 16]]
 
 
 def test_bf16(corpus, tmp_path):
