@@ -608,7 +608,7 @@ MUTANTS = [
     ),
     *in_file(
         "pretrain/trainer.py",
-        "pretrain/test_trainer.py pretrain/test_resume.py",
+        "pretrain/test_trainer.py -k learning_rates",
         ("no schedule of the learning rate", "lr_scheduler_type=recipe.schedule", 'lr_scheduler_type="constant"'),
         ("no warmup", "warmup_steps=round(recipe.warmup_ratio * steps)", "warmup_steps=0"),
     ),

@@ -99,6 +99,14 @@ def test_muon_and_adamw():
     assert not torch.equal(model.lm_head.weight, new_model().lm_head.weight)
 
 
+@pytest.mark.parametrize("schedule, rates", [("linear", [0, 1, 2, 1.5, 1, 0.5]), ("constant", [2] * 6)])
+def test_learning_rates(corpus, tmp_path, schedule, rates):
+    """The first two of six steps warm up; a linear schedule would reach zero after the last."""
+    trainer = train(corpus, tmp_path, steps=6, schedule=schedule, warmup_ratio=0.34, learning_rate=2e-3)
+    logged = [row["learning_rate"] for row in trainer.state.log_history if "learning_rate" in row]
+    assert logged == pytest.approx([1e-3 * rate for rate in rates])
+
+
 def test_evaluation_is_a_mean_over_words():
     """Not over batches: the last ones are partly padding."""
     whole = torch.ones(2, 3, 4, dtype=torch.long)
