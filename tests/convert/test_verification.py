@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,6 +12,7 @@ from helpers.released import WORDS
 from helpers.released_cases import WORD_INPUT, WORDS_AND_SOFTMAX, allennlp, bilm, checkpoint, many_langs, tf_hub
 from transformers_elmo import ElmoConfig, ElmoTokenizer
 from transformers_elmo.convert import sources, weight_names
+from transformers_elmo.convert.verification import parity
 from transformers_elmo.convert.weight_names import Conversion, NameTable
 
 
@@ -184,3 +186,19 @@ def test_checkpoint_that_cannot_run(capfd, tmp_path, monkeypatch, verify_in_proc
     result = elmo(capfd, "convert", *case.arguments, "-o", output)
     assert_error(result, "The converted checkpoint cannot be loaded and run", "char_ids must have shape")
     assert os.listdir(output.parent) == []
+
+
+@pytest.mark.parametrize(
+    "name, largest, accepted, refused",
+    [
+        ("words", 1, 9e-6, 2e-5),
+        ("lstm_1", 100, 9e-5, 2e-4),  # relative to large values
+        ("next word", 100, 9e-4, 2e-3),
+        ("mix", 1, 0, np.nan),
+    ],
+)
+def test_tolerance(name, largest, accepted, refused):
+    values = np.array([[0.0, largest], [0.5, 0.5]])
+    assert parity(name, [values], [values + [[accepted, 0], [0, 0]]], 1.0).largest == largest
+    with pytest.raises(RuntimeError, match=f"{name} differs by"):
+        parity(name, [values], [values + [[refused, 0], [0, 0]]], 1.0)
