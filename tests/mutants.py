@@ -760,6 +760,10 @@ MUTANTS = [
         "convert/test_formats.py -k 'reference and many-langs'",
         ("ELMoForManyLangs: forget bias counted twice", '"forget_bias": 0.0', '"forget_bias": 1.0'),
         ("ELMoForManyLangs: word marks not swapped", "swap_word_marks=True", "swap_word_marks=False"),
+    ),
+    *in_file(
+        "convert/sources/many_langs.py",
+        "convert/test_formats.py -k dictionaries",
         (
             "ELMoForManyLangs: words in the order of their lines",
             "for key, row in entries.items():\n        ordered[row] = key",

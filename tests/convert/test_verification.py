@@ -198,7 +198,7 @@ def test_checkpoint_that_cannot_run(capfd, tmp_path, monkeypatch, verify_in_proc
     ],
 )
 def test_tolerance(name, largest, accepted, refused):
-    values = np.array([[0.0, largest], [0.5, 0.5]])
-    assert parity(name, [values], [values + [[accepted, 0], [0, 0]]], 1.0).largest == largest
+    expected = np.array([0.0, 0.5, largest])
+    assert parity(name, [expected], [np.array([accepted, 0.5, largest])], 1.0).largest == largest
     with pytest.raises(RuntimeError, match=f"{name} differs by"):
-        parity(name, [values], [values + [[refused, 0], [0, 0]]], 1.0)
+        parity(name, [expected], [np.array([refused, 0.5, largest])], 1.0)
