@@ -162,6 +162,14 @@ def test_checkpoint_without_lm_head_raises_an_error(tmp_path):
         ElmoLanguageModel.from_pretrained(str(tmp_path))
 
 
+def test_missing_lm_head_is_not_replaced_by_random_numbers(tmp_path):
+    model = ElmoForPreTraining(tiny_config())
+    weights = {name: weight for name, weight in model.state_dict().items() if name != "lm_head.bias"}
+    model.save_pretrained(tmp_path, state_dict=weights)
+    with pytest.raises(ValueError, match=r"must contain all weights of its ELMo model; lm_head\.bias is missing"):
+        ElmoLanguageModel.from_pretrained(str(tmp_path))
+
+
 def test_bad_batch_size_raises_an_error():
     for batch_size in (0, -1):
         with pytest.raises(ValueError, match=f"batch_size must be at least 1, got {batch_size}"):

@@ -38,7 +38,9 @@ class Handler(BaseHTTPRequestHandler):
         state = {"ETag": f'"{state}"'} if server.tags == "strong" else {"ETag": f'W/"{state}"'} if server.tags else {}
         if server.dated:
             state["Last-Modified"] = server.dated
-        unchanged = server.ignores_if_range or self.headers.get("If-Range") in state.values()
+        wanted = self.headers.get("If-Range", "W/")
+        is_same = wanted in state.values() and not wanted.startswith("W/")  # weak tags never match
+        unchanged = server.ignores_if_range or is_same
         if span and server.ranges and unchanged:
             start = int(re.fullmatch(r"bytes=(\d+)-", span)[1]) + server.shift
             if start >= len(content):
