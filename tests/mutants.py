@@ -1065,55 +1065,59 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     chosen = [m for m in MUTANTS if not arguments.words or any(w in f"{m.file}: {m.fault}" for w in arguments.words)]
-    if not chosen or run_tests(" ".join(sorted({part for m in chosen for part in m.tests.split() if ".py" in part}))):
-        print("There is no such mutant, or the tests fail without a fault: mend that first.")
+    if not chosen:
+        parser.error(f"no mutant has {' or '.join(arguments.words)} in its file or fault")
+    print("running the tests without a fault", flush=True)
+    code, output = run_tests(" ".join(sorted({part for m in chosen for part in m.tests.split() if ".py" in part})))
+    if code != 0:
+        print(f"{output}\nThe tests must pass without a fault: mend them first.")
         return 1
     results = []
     with ThreadPoolExecutor(arguments.jobs) as pool:
         try:
-            for mutant, (result, seconds) in zip(chosen, pool.map(timed_run, chosen)):
+            for mutant, (result, seconds) in zip(chosen, pool.map(run, chosen)):
                 results.append(result)
                 print(f"{result:<9} {seconds:4.0f} s  {mutant.file}: {mutant.fault}", flush=True)
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
             raise
     print(", ".join(f"{results.count(result)} {result}" for result in ("caught", "SURVIVED", "stale")))
-    return 0 if set(results) <= {"caught"} else 1
+    return 0 if set(results) == {"caught"} else 1
 
 
-def timed_run(mutant: Mutant) -> tuple[str, float]:
-    start = time.monotonic()
-    return run(mutant), time.monotonic() - start
+def run(mutant: Mutant) -> tuple[str, float]:
+    """Return what becomes of a mutant, caught, SURVIVED or stale, and the seconds that it took."""
+    start, result = time.monotonic(), "stale"
+    if (ROOT / "transformers_elmo" / mutant.file).read_text(encoding="utf-8").count(mutant.old) == 1:
+        code, _ = run_tests(mutant.tests, mutant)
+        # pytest's exit codes: 0 if all tests passed, 1 if one failed, others if it could not run or collect them.
+        result = {0: "SURVIVED", 1: "caught"}.get(code, "stale")
+    return result, time.monotonic() - start
 
 
-def run(mutant: Mutant) -> str:
-    """Return what becomes of a mutant: caught, SURVIVED or stale."""
-    if (ROOT / "transformers_elmo" / mutant.file).read_text(encoding="utf-8").count(mutant.old) != 1:
-        return "stale"
-    # pytest's exit codes: 0 if all tests passed, 1 if one failed, others if it could not run or collect them.
-    return {0: "SURVIVED", 1: "caught"}.get(run_tests(mutant.tests, mutant), "stale")
-
-
-def run_tests(tests: str, mutant: Mutant | None = None) -> int | None:
-    """Run tests in a copy of the repository, with the mutant in it if there is one; return pytest's exit code."""
+def run_tests(tests: str, mutant: Mutant | None = None) -> tuple[int, str]:
+    """Run tests in a copy of the repository, with a mutant in it or without; return pytest's exit code and output."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        copy = Path(folder) / "repository"
+        copy, output = Path(folder) / "repository", Path(folder) / "output.txt"
         shutil.copytree(ROOT, copy, ignore=NOT_COPIED)
         if mutant is not None:
             file = copy / "transformers_elmo" / mutant.file
             file.write_text(file.read_text(encoding="utf-8").replace(mutant.old, mutant.new), encoding="utf-8")
-        process = PROCESSES.Process(target=run_pytest, args=(copy, tests))
+        process = PROCESSES.Process(target=run_pytest, args=(copy, output, tests))
         process.start()
-        process.join(MAX_SECONDS)
-        process.kill()
-        return process.exitcode
+        try:
+            process.join(None if mutant is None else MAX_SECONDS)
+        finally:
+            process.kill()
+        process.join()
+        return process.exitcode, output.read_text(encoding="utf-8", errors="replace")
 
 
-def run_pytest(copy: Path, tests: str):
-    """Run tests in this process, which has the libraries, but not yet the package or the tests."""
-    output = os.open(copy.parent / "output.txt", os.O_WRONLY | os.O_CREAT)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
+def run_pytest(copy: Path, output: Path, tests: str):
+    """Run tests in this process, which has imported the libraries, but neither the package nor the tests."""
+    file = os.open(output, os.O_WRONLY | os.O_CREAT)
+    os.dup2(file, sys.stdout.fileno())
+    os.dup2(file, sys.stderr.fileno())
     for name in OUTSIDE:
         os.environ.pop(name, None)
     os.environ |= {"PYTHONPATH": str(copy), "TMPDIR": str(copy.parent)}
