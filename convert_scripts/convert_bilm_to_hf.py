@@ -13,6 +13,7 @@ from pathlib import Path
 
 from transformers.utils import logging
 
+from transformers_elmo.command import describe_error
 from transformers_elmo.convert.job import convert
 from transformers_elmo.convert.sources import ExtraFiles
 
@@ -31,8 +32,8 @@ def main():
     extra_files = ExtraFiles(options=arguments.options, vocab=arguments.vocab, softmax=arguments.softmax)
     try:
         convert(arguments.source, arguments.output, extra_files, language=arguments.language, license=arguments.license)
-    except (OSError, ValueError, RuntimeError) as error:
-        sys.exit(f"error: {error}")
+    except Exception as error:
+        sys.exit(describe_error(error)[1])
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from transformers.utils import logging
 
+from transformers_elmo.command import describe_error
 from transformers_elmo.convert.job import convert
 
 
@@ -25,8 +26,8 @@ def main():
     logging.disable_progress_bar()
     try:
         convert(arguments.source, arguments.output, language=arguments.language, license="mit")
-    except (OSError, ValueError, RuntimeError) as error:
-        sys.exit(f"error: {error}")
+    except Exception as error:
+        sys.exit(describe_error(error)[1])
 
 
 if __name__ == "__main__":

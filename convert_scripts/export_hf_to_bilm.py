@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from transformers_elmo.checkpoints import load
+from transformers_elmo.command import describe_error
 from transformers_elmo.convert.export import export_bilm
 
 
@@ -22,8 +23,8 @@ def main():
     try:
         model, tokenizer = load(arguments.checkpoint, with_lm_head=True)
         export_bilm(model, tokenizer, arguments.output)
-    except (OSError, ValueError, RuntimeError) as error:
-        sys.exit(f"error: {error}")
+    except Exception as error:
+        sys.exit(describe_error(error)[1])
 
 
 if __name__ == "__main__":

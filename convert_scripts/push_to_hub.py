@@ -11,6 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from transformers_elmo.command import describe_error
 from transformers_elmo.convert.push import push
 
 
@@ -23,8 +24,8 @@ def main():
     arguments = parser.parse_args()
     try:
         print(push(arguments.folder, arguments.repo, private=arguments.private, revision=arguments.revision))
-    except (OSError, ValueError, RuntimeError) as error:
-        sys.exit(f"error: {error}")
+    except Exception as error:
+        sys.exit(describe_error(error)[1])
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 #
 # TEXT_FOLDER contains novels/train-*.txt.gz, common-voice-en.txt.gz and wikitext-2/train.txt.gz.
 set -euo pipefail
+[ $# -ge 2 ] || { echo "usage: train_default.sh TEXT_FOLDER OUTPUT [options of elmo pretrain]" >&2; exit 2; }
 text=$1 output=$2
 # WikiText-2 is tokenized, and its rare words are <unk>: detokenize it, and drop headings and <unk>.
 zcat "$text/wikitext-2/train.txt.gz" |

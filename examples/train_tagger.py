@@ -23,13 +23,14 @@ threads than idle cores make it slower, hence OMP_NUM_THREADS.
     MISC Rome
 """
 
-import gzip
 import sys
+from itertools import groupby
 
 from seqeval.metrics import classification_report, f1_score
 from transformers import DataCollatorForTokenClassification, Trainer, TrainingArguments, pipeline, set_seed
 
 from transformers_elmo import ElmoConfig, ElmoForTokenClassification, ElmoTokenizer
+from transformers_elmo.text import read_lines
 
 MODEL = None  # name or folder of a checkpoint; None trains all weights from random initial values
 SIZES = {
@@ -48,14 +49,16 @@ TRAINING |= {"report_to": "none", "disable_tqdm": True}
 
 def read_sentences(path: str) -> list[tuple[list[str], list[str]]]:
     """Return the words and the tags of each sentence."""
-    with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
-        blocks = file.read().split("\n\n")
-    rows = [[line.split() for line in block.splitlines() if line.strip()] for block in blocks]
-    return [
+    blocks = groupby(read_lines(path), key=lambda line: bool(line.strip()))
+    rows = [[line.split() for line in lines] for has_words, lines in blocks if has_words]
+    sentences = [
         ([columns[0] for columns in sentence], [columns[-1] for columns in sentence])
         for sentence in rows
-        if sentence and sentence[0][0] != "-DOCSTART-"
+        if sentence[0][0] != "-DOCSTART-"
     ]
+    if len(sentences) < 2:
+        raise ValueError(f"{path} must have at least two sentences, one to train on and one to hold out.")
+    return sentences
 
 
 def main(path: str, folder: str):
@@ -101,4 +104,7 @@ def main(path: str, folder: str):
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit("usage: train_tagger.py FILE FOLDER")
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except (OSError, ValueError) as error:
+        sys.exit(f"error: {error}")

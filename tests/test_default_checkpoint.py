@@ -1,6 +1,8 @@
 """Test the checkpoint in the package: its files, and that it knows some English."""
 
+import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -8,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForPreTraining, AutoTokenizer
 
 from transformers_elmo import DEFAULT_CHECKPOINT, ElmoLanguageModel
 from transformers_elmo.command import main
+from transformers_elmo.configuration_elmo import HUB_FILES
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -34,6 +37,37 @@ def test_auto_classes_load_it():
     model, tokenizer = AutoModel.from_pretrained(DEFAULT_CHECKPOINT), AutoTokenizer.from_pretrained(DEFAULT_CHECKPOINT)
     assert model.dtype == torch.float32
     assert model(**tokenizer(["Any wörd will do."], return_tensors="pt")).last_hidden_state.shape == (1, 7, 384)
+
+
+@pytest.mark.parametrize("options", [{}, {"trust_remote_code": True}, {"trust_remote_code": False}], ids=str)
+@pytest.mark.parametrize("copied", [False, True])
+def test_trust_remote_code_changes_nothing(tmp_path, options, copied):
+    """The folder has no code of its own, so its files must not name any."""
+    folder = shutil.copytree(DEFAULT_CHECKPOINT, tmp_path / "copy") if copied else DEFAULT_CHECKPOINT
+    for auto_class in (AutoConfig, AutoTokenizer, AutoModel, AutoModelForPreTraining):
+        assert type(auto_class.from_pretrained(folder, **options)).__module__.startswith("transformers_elmo.")
+
+
+def test_whose_code_runs(tmp_path):
+    """As SECURITY.md says: with the package, of a checkpoint's own code only the tokenizer's, and only if trusted."""
+    AutoModel.from_pretrained(DEFAULT_CHECKPOINT).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(DEFAULT_CHECKPOINT).save_pretrained(tmp_path)
+    for name in HUB_FILES:
+        (tmp_path / name).write_text(f"raise SystemExit('{name}')")
+    for auto_class in (AutoConfig, AutoModel):
+        auto_class.from_pretrained(tmp_path, trust_remote_code=True)
+    AutoTokenizer.from_pretrained(tmp_path)
+    ElmoLanguageModel.from_pretrained(DEFAULT_CHECKPOINT)
+    with pytest.raises(SystemExit):
+        AutoTokenizer.from_pretrained(tmp_path, trust_remote_code=True)
+
+
+def test_saved_again_it_has_its_code(tmp_path):
+    AutoModel.from_pretrained(DEFAULT_CHECKPOINT).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(DEFAULT_CHECKPOINT).save_pretrained(tmp_path)
+    assert all((tmp_path / name).is_file() for name in HUB_FILES)
+    for name in ("config.json", "tokenizer_config.json"):
+        assert json.loads((tmp_path / name).read_text())["auto_map"]
 
 
 def test_command_accepts_the_name_default(capsys, tmp_path):

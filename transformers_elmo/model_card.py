@@ -2,10 +2,12 @@
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """The model card of a checkpoint, its README.md on the Hub: metadata, usage and architecture.
 
-The texts are in `templates/`. Jobs add sections of their own, on a conversion's source or on the training.
+The texts are in `templates/`. Jobs add sections of their own, on a conversion's source or on the training. Cards are
+published, so they name files and folders without the folders that these are in.
 """
 
 import copy
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,6 +20,8 @@ from .configuration_elmo import ElmoConfig
 
 TEMPLATES = Path(__file__).parent / "templates"
 EMPTY_TEMPLATE = "This model card has been automatically generated."  # what `push_to_hub` of transformers uploads
+# The folders of a path, which is absolute or leaves the working directory: /home/me/, ~/, ../, C:\
+LOCAL_FOLDERS = re.compile(r"""(?<![^\s'"`=(])(?:~[\w-]*|[A-Za-z]:|\.\.)?(?:[/\\]+[^\s/\\'"`]+)*[/\\]+(?=[^\s/\\])""")
 INPUTS = {
     "characters": "Words are read as characters, so no word is unknown.",
     "words": "Words are looked up in a vocabulary.",
@@ -31,15 +35,14 @@ def write_model_card(model: PreTrainedModel, folder: str | Path, name: str | Non
     Args:
         model: the model that was saved.
         folder: where it was saved.
-        name: the repository that the usage loads, the folder by default. Its last part is the title.
+        name: the repository that the usage loads, the folder's name by default. Its last part is the title.
     """
     readme = Path(folder) / "README.md"
     if readme.exists() and EMPTY_TEMPLATE not in readme.read_text(encoding="utf-8", errors="replace"):
         return
     config: Any = copy.copy(model.config)
     config.architectures = [type(model).__name__]
-    title = Path(name or Path(folder).resolve()).name  # "." has no name of its own
-    card = model_card(config, name or Path(folder).as_posix(), model.num_parameters(), title=title)
+    card = model_card(config, name or Path(folder).as_posix(), model.num_parameters())
     readme.write_text(card, encoding="utf-8")
 
 
@@ -56,12 +59,13 @@ def model_card(
 
     Args:
         config: the model's configuration.
-        name: the folder or repository that the usage loads.
+        name: the repository that the usage loads, or the folder, of which only the last part is shown.
         num_parameters: of the model.
         language, license: as the Hub spells them, e.g. "en" and "apache-2.0".
         title: the heading, the last part of `name` by default.
-        sections: Markdown texts to append.
+        sections: Markdown texts to append, without the folders of local paths.
     """
+    name = public_name(name)
     is_tagger = config.architectures == ["ElmoForTokenClassification"]
     task = "token-classification" if is_tagger else "feature-extraction"
     metadata = ModelCardData(
@@ -80,13 +84,22 @@ def model_card(
     text = fill_template(
         "model_card",
         metadata=metadata.to_yaml(),
-        title=title or Path(name).name,
+        title=" ".join((title or Path(name).name).split()),
         hidden_size=config.hidden_size,
         inputs=INPUTS[config.inputs],
         usage=usage.rstrip("\n"),
         architecture=table(architecture(config, num_parameters)),
     )
-    return "\n".join([text, *sections])
+    text = "\n".join([text, *(LOCAL_FOLDERS.sub("", section) for section in sections)])
+    return text.encode("utf-8", "replace").decode("utf-8")  # file names may have bytes that are not UTF-8
+
+
+def public_name(name: str) -> str:
+    """Return the name of a repository unchanged, and of a local path its last part."""
+    if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) and not {".", ".."} & set(name.split("/")):
+        return name
+    last = Path(os.path.abspath(name)).name or "elmo"  # "." has no name of its own
+    return "".join(char if char.isprintable() and char not in '"\\' else "_" for char in last)
 
 
 def fill_template(template: str, **fields) -> str:

@@ -1,15 +1,19 @@
 """The `elmo` command around its verbs: help, usage errors, tracebacks, bad checkpoints, startup without torch."""
 
+import errno
+import io
 import json
+import os
 import subprocess
 import sys
 
 import pytest
+import torch
 from transformers import BertConfig
 
 from helpers.command import assert_one_sentence, run
-from transformers_elmo import ElmoModel
-from transformers_elmo.command import VERBS
+from transformers_elmo import ElmoModel, checkpoints
+from transformers_elmo.command import VERBS, main
 
 # What the console script runs; then the modules that it must not have imported, on the last line of standard output.
 CONSOLE_SCRIPT = """
@@ -45,7 +49,7 @@ def run_console_script(*arguments):
         ("convert --list", 0, "1 Billion Word Benchmark"),
         ("", 2, "describe a checkpoint"),
         ("nonsense", 2, "unknown verb"),
-        ("embed --nonsense", 2, "usage: elmo embed"),
+        ("embed --nonsense", 2, "see elmo embed --help."),
         ("embed default -o x.npz --layer lstm_9", 2, "lstm_9"),
         ("embed default -o x.txt", 1, ".npz"),
         ("convert --name nonsense -o x", 1, "nonsense"),
@@ -114,27 +118,11 @@ def test_unknown_verbs_get_a_suggestion(capsys):
     assert_one_sentence(result, "unknown verb 'zzz'. The verbs are ", ", ".join(VERBS))
 
 
-def test_wrong_arguments(capsys, checkpoint, tmp_path):
-    text = tmp_path / "text.txt"
-    text.write_text("One\n")
-    for arguments in (
-        ["embed", checkpoint, text],
-        ["embed", checkpoint, text, "-o", "x.npz", "--batch-size", "0"],
-        ["embed", checkpoint, text, "-o", "x.npz", "--layer", "lstm_9"],
-        ["info"],
-        ["nonsense"],
-        [],
-        ["info", checkpoint, "--nonsense"],
-        ["--nonsense", "info", checkpoint],
-    ):
-        code, out, err = run(capsys, *arguments)
-        assert code == 2 and out == "" and "elmo" in err and "Traceback" not in err
-
-
 def test_wrong_numbers(capsys):
-    for value in ("0", "-1", "1.5", "x"):
-        err = run(capsys, "embed", "default", "-o", "x.npz", "--batch-size", value)[2]
-        assert f"--batch-size: must be a whole number, at least 1, got {value}\n" in err
+    for value in ("0", "-1", "1.5", "x", 1 << 31, "9" * 5000, "\x1b[31m"):
+        result = run(capsys, "embed", "default", "-o", "x.npz", "--batch-size", value)
+        assert_one_sentence(result, "--batch-size: must be a whole number, at least 1 and below 2^31, got ")
+        assert len(result[2]) < 200 and "\x1b" not in result[2]
 
 
 def test_traceback_before_or_after_the_verb(capsys, tmp_path):
@@ -146,6 +134,49 @@ def test_traceback_before_or_after_the_verb(capsys, tmp_path):
         assert (code, out) == (1, "")
         assert err.startswith("Traceback (most recent call last):") and "check_arguments" in err
         assert err.endswith(hidden[2])
+
+
+@pytest.mark.parametrize(
+    "error, code, part",
+    [
+        (
+            TypeError("unhashable"),
+            70,
+            "elmo: internal error: TypeError: unhashable; this is a bug: please report it with",
+        ),
+        (KeyError("x"), 70, "elmo: internal error: KeyError: 'x'; this is a bug"),
+        (AssertionError(), 70, "elmo: internal error: AssertionError: ; this is a bug"),
+        (RecursionError("too deep"), 70, "elmo: internal error: RecursionError: too deep; "),
+        (ValueError(), 70, "elmo: internal error: ValueError"),
+        (MemoryError(), 1, "elmo: error: there was not enough memory (MemoryError); use smaller batches (--batch-size"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), 1, "not enough memory (Cannot allocate memory)"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"), 1, "not enough memory (DefaultCPU"),
+        (torch.OutOfMemoryError("CUDA out of memory."), 1, "not enough memory (CUDA out of memory.); use"),
+        (RuntimeError("a\n  b\x1b[31m\u202e"), 1, "elmo: error: a b\\x1b[31m\\u202e\n"),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file", "a\n\x1b\udcff"),
+            1,
+            "error: a\\n\\x1b\\udcff: No such file\n",
+        ),
+        (PermissionError(errno.EACCES, "Permission denied", b"a"), 1, "elmo: error: a: Permission denied\n"),
+        (FileNotFoundError(errno.ENOENT, "No such file"), 1, "elmo: error: the working directory no longer exists"),
+        (OSError(errno.EIO, "Input/output error"), 1, "elmo: error: Input/output error\n"),
+    ],
+    ids=repr,
+)
+def test_every_error_is_one_sentence(capsys, monkeypatch, error, code, part):
+    def fail(checkpoint):
+        raise error
+
+    monkeypatch.setattr(checkpoints, "load", fail)
+    result = run(capsys, "info", "default")
+    assert result[0] == code and part in result[2]
+    assert result[1] == "" and result[2].count("\n") == 1
+    if code == 70:
+        assert result[2].endswith(
+            "with the output of --traceback at https://github.com/transformers-elmo/transformers-elmo/issues\n"
+        )
+    assert "Traceback (most recent call last)" in run(capsys, "info", "default", "--traceback")[2]
 
 
 def test_bad_checkpoints(capsys, checkpoint, tmp_path, monkeypatch):
@@ -169,3 +200,78 @@ def test_a_closed_pipe_is_not_an_error(checkpoint):
         process.stdout.close()
         err = process.stderr.read()
     assert (process.returncode, err) == (141, "")
+
+
+# The console script with its files in another state; the code after the standard library's imports starts `elmo`.
+STATES = """
+import os, signal, sys
+state, folder, *sys.argv[1:] = sys.argv[1:]
+os.chdir(folder)
+if state == "deleted folder":
+    os.rmdir(folder)
+else:
+    full = os.open("/dev/full", os.O_WRONLY)
+    for number in {"full output": [1], "full output and errors": [1, 2], "full errors": [2]}.get(state, []):
+        os.dup2(full, number)
+    closed = {"closed output": ["stdout"], "closed output and errors": ["stdout", "stderr"]}
+    for name in closed.get(state, []):
+        os.close(getattr(sys, name).fileno())
+        setattr(sys, name, None)  # as Python does when it starts
+import elmo_command
+sys.exit(elmo_command.main())
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    "state, command_line, code, message",
+    [
+        (
+            "full output",
+            "convert --list",
+            1,
+            "elmo: error: the output cannot be written: No space left on device; ",
+        ),
+        ("full output", "embed --help", 1, "elmo: error: the output cannot be written: No space left on device; "),
+        ("full output and errors", "convert --list", 1, ""),
+        ("full errors", "embed x", 2, ""),
+        (
+            "closed output",
+            "convert --list",
+            1,
+            "elmo: error: standard output must be open, and is closed; redirect it, ",
+        ),
+        ("closed output and errors", "convert --list", 1, ""),
+        ("deleted folder", "embed CHECKPOINT TEXT -o x.npz", 1, "elmo: error: the working directory no longer exists"),
+    ],
+)
+def test_output_input_and_working_directory_that_are_not_there(
+    checkpoint, tmp_path, state, command_line, code, message
+):
+    text, folder = tmp_path / "text.txt", tmp_path / "folder"
+    text.write_text("One\n")
+    folder.mkdir()
+    paths = {"CHECKPOINT": checkpoint, "TEXT": text}
+    arguments = [str(paths.get(argument, argument)) for argument in command_line.split()]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    env["PYTHONPATH"] = os.pathsep.join(sys.path)
+    command = [sys.executable, "-c", STATES, state, folder, *arguments]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith(message) and done.stderr.count("\n") == bool(message)
+
+
+def test_closed_standard_input(capsys, monkeypatch, checkpoint):
+    monkeypatch.setattr(sys, "stdin", None)  # as Python does when it starts
+    result = run(capsys, "embed", checkpoint, "-o", "x.npz")
+    assert_one_sentence(result, "Standard input must be open, and is closed; pass a file.")
+
+
+def test_names_that_are_no_text_are_escaped_on_standard_output(checkpoint, tmp_path, monkeypatch):
+    (tmp_path / "text.txt").write_text("One\n")
+    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", output)
+    monkeypatch.chdir(tmp_path)
+    assert main(["embed", str(checkpoint), "text.txt", "-o", "\udcff \xe9.npz"]) == 0
+    assert output.buffer.getvalue() == b"1 sentence, 1 word: \\udcff \\xe9.npz\n"
+    assert b"\xff \xc3\xa9.npz" in os.listdir(b".")

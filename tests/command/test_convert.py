@@ -8,12 +8,12 @@ from helpers.command import assert_one_sentence, run
 from transformers_elmo.convert.releases import RELEASES
 
 JOBS = {  # where each is defined, and what it returns here
-    "job.check_output": None,
-    "job.convert": None,
-    "download.download_release": Path("downloaded"),
-    "export.export_bilm": None,
-    "push.check_access": None,
-    "push.push": "https://hub/commit",
+    "files.check_new_folder": None,
+    "convert.job.convert": None,
+    "convert.download.download_release": Path("downloaded"),
+    "convert.export.export_bilm": None,
+    "convert.push.check_access": None,
+    "convert.push.push": "https://hub/commit",
 }
 
 
@@ -30,7 +30,7 @@ def calls(monkeypatch):
         return job
 
     for path, result in JOBS.items():
-        monkeypatch.setattr(f"transformers_elmo.convert.{path}", recorder(path.partition(".")[2], result))
+        monkeypatch.setattr(f"transformers_elmo.{path}", recorder(path.rpartition(".")[2], result))
     return calls
 
 
@@ -38,21 +38,22 @@ def test_a_source_with_extra_files(capsys, calls):
     options = ["--options", "o.json", "--vocab", "v.txt", "--softmax", "s.hdf5", "--language", "pt", "--license", "mit"]
     assert run(capsys, "convert", "weights.hdf5", "-o", "out", *options) == (0, "", "")
     (checked, *_), (converted, source, output, extra_files, details) = calls
-    assert (checked, converted, source, output) == ("check_output", "convert", Path("weights.hdf5"), Path("out"))
+    assert (checked, converted, source, output) == ("check_new_folder", "convert", Path("weights.hdf5"), Path("out"))
     files = (extra_files.options, extra_files.vocab, extra_files.softmax)
     assert files == (Path("o.json"), Path("v.txt"), Path("s.hdf5"))
-    assert details == {"language": "pt", "license": "mit", "title": None}
+    assert details == {"language": "pt", "license": "mit", "title": None, "notes": []}
 
 
 def test_a_release_is_downloaded_converted_and_pushed(capsys, calls):
     options = ["--push-to-hub", "me/elmo", "--private", "--revision", "v2", "--message", "Hello"]
     code, out, err = run(capsys, "convert", "--name", "small", "-o", "out", *options, "--license", "mit")
     assert (code, out, err) == (0, "pushed       https://hub/commit\n", "")
-    names = ["check_output", "check_access", "download_release", "convert", "push"]
+    names = ["check_new_folder", "check_access", "download_release", "convert", "push"]
     assert [name for name, *_ in calls] == names
     _, access, (_, release, *_), (_, source, *_, details), (_, folder, repo, push_options) = calls
     assert access[1] == "me/elmo" and release is RELEASES["small"] and source == Path("downloaded")
-    assert details == {"language": "en", "license": "mit", "title": "ELMo small"}
+    notes = ["Downloaded over https; no SHA-256 was published to verify options.json."]
+    assert details == {"language": "en", "license": "mit", "title": "ELMo small", "notes": notes}
     assert (folder, repo) == (Path("out"), "me/elmo")
     assert push_options == {"private": True, "revision": "v2", "message": "Hello"}
 
@@ -76,7 +77,8 @@ def test_the_list_of_releases(capsys):
 def test_export(capsys, calls, checkpoint):
     assert run(capsys, "export", checkpoint, "-o", "out") == (0, "", "")
     assert run(capsys, "export", "default", "-o", "out", "--format", "bilm") == (0, "", "")
-    for (_, model, tokenizer, output, options), name in zip(calls, ["ElmoModel", "ElmoForPreTraining"], strict=True):
+    exports = [call for call in calls if call[0] == "export_bilm"]
+    for (_, model, tokenizer, output, options), name in zip(exports, ["ElmoModel", "ElmoForPreTraining"], strict=True):
         assert type(model).__name__ == name and type(tokenizer).__name__ == "ElmoTokenizer"
         assert (output, options) == (Path("out"), {})
 

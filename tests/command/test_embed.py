@@ -1,6 +1,8 @@
 """`elmo embed`: the vectors in its .npz file, its inputs, bad input and output, interruption."""
 
+import argparse
 import codecs
+import errno
 import gzip
 import io
 import json
@@ -8,15 +10,17 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from helpers.command import assert_one_sentence, run
-from transformers_elmo import ElmoModel, ElmoTokenizer
-from transformers_elmo.command.embed import count_lines
+from transformers_elmo import ElmoModel, ElmoTokenizer, checkpoints
+from transformers_elmo.command.embed import check_arguments, count_lines
 
 LINES = ["Don't stop, Mr. Smith!", "", "Any wörd 😀 will do .", "One"]
 
@@ -77,6 +81,13 @@ def test_encoding_errors(capsys, checkpoint, tmp_path):
         assert json.loads(arrays["words"].item())[0] == ["ok"]
 
 
+def test_options_between_the_checkpoint_and_the_input(capsys, checkpoint, text, tmp_path):
+    output = tmp_path / "vectors.npz"
+    assert run(capsys, "embed", checkpoint, "--pretokenized", text, "-o", output)[0] == 0
+    with np.load(output) as arrays:
+        assert json.loads(arrays["words"].item())[0] == LINES[0].split()
+
+
 def test_pretokenized_standard_input(capsys, checkpoint, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Don't split, me.\r\nx\x0by\n")))
     output = tmp_path / "vectors.npz"
@@ -127,6 +138,81 @@ def test_bad_input_and_output(capsys, checkpoint, text, tmp_path):
         result = run(capsys, "embed", checkpoint, text, "-o", output, "--device", device)
         assert_one_sentence(result, "--device must be a torch device", f"got {device}")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.txt", "folder", "latin.txt", "text.txt"]
+
+
+def test_output_that_is_a_link_or_exists(capsys, checkpoint, text, tmp_path):
+    """The file that a link points to is replaced, not the link; of two hard links, only the one that is named."""
+    target, link, other = tmp_path / "target.npz", tmp_path / "link.npz", tmp_path / "other.npz"
+    target.write_bytes(b"old")
+    link.symlink_to(target.name)
+    os.link(target, other)
+    assert run(capsys, "embed", checkpoint, text, "-o", link)[0] == 0
+    assert link.is_symlink() and other.read_bytes() == b"old"
+    with np.load(target) as arrays:
+        assert len(arrays.files) == len(LINES) + 1
+    target.unlink()
+    assert run(capsys, "embed", checkpoint, text, "-o", link)[0] == 0
+    assert link.is_symlink() and target.is_file()
+
+
+def test_output_is_checked_before_the_work_starts(capsys, checkpoint, text, tmp_path, monkeypatch):
+    def fail(*arguments, **options):
+        raise AssertionError("work started")
+
+    monkeypatch.setattr(checkpoints, "load", fail)
+
+    def refuse(**options):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    result = run(capsys, "embed", checkpoint, text, "-o", tmp_path / "x.npz")
+    assert_one_sentence(result, f"--output must be in a writable folder; {tmp_path} is not (Permission denied)")
+
+
+@pytest.mark.skipif(not hasattr(os, "setuid") or os.getuid() != 0, reason="needs to be root to drop privileges")
+def test_input_in_a_folder_that_may_not_be_read():
+    """Not "does not exist": in a child without privileges, as root may read everything."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name, "closed")
+        folder.mkdir()
+        (folder / "text.txt").write_text("One\n")
+        folder.chmod(0)
+        os.chmod(name, 0o755)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                os.setuid(65534)
+                for arguments in ([folder / "text.txt", "-o", "/tmp/x.npz"], ["/dev/null", "-o", folder / "x.npz"]):
+                    parsed = argparse.Namespace(input=str(arguments[0]), output=str(arguments[2]))
+                    with pytest.raises(PermissionError, match=str(folder)):
+                        check_arguments(parsed)
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize(
+    "content, expected",
+    [
+        (b"One", [["One"]]),  # no line end
+        (b"One\rTwo\r", [["One", "Two"]]),  # lines end at \n only
+        (b"One\r\n\r\nTwo\r\n", [["One"], [], ["Two"]]),
+        ("\u0301\u0302 \u200b \u202eabc\n".encode(), [["\u0301\u0302", "\u200b", "\u202e", "abc"]]),
+        (b"One\x01\x1b Two\x7f\n", [["One", "Two"]]),
+        (b"a" * 100_000 + b"\n", [["a" * 100_000]]),
+        (b"<S> </S> <UNK> <PAD>\n", [["<S>", "</S>", "<UNK>", "<PAD>"]]),
+        (b"a " * 20_000, [["a"] * 20_000]),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_unusual_text(capsys, checkpoint, tmp_path, content, expected):
+    (tmp_path / "text.txt").write_bytes(content)
+    assert run(capsys, "embed", checkpoint, tmp_path / "text.txt", "-o", tmp_path / "x.npz")[0] == 0
+    with np.load(tmp_path / "x.npz") as arrays:
+        assert json.loads(arrays["words"].item()) == expected
+        assert [len(arrays[str(index)]) for index in range(len(expected))] == [len(words) for words in expected]
 
 
 def test_empty_standard_input(capsys, checkpoint, tmp_path, monkeypatch):

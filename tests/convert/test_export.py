@@ -127,3 +127,20 @@ def test_export_of_a_tagger_and_of_half_precision(capfd, tmp_path, half):
             is_table = name.endswith("embedding.weight")  # the format has no padding row
             assert np.array_equal(got[name][is_table:], expected[is_table:])
     assert sorted(os.listdir(tmp_path / "exported")) == ["options.json", "weights.hdf5"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_export_of_weights_that_are_not_numbers(capfd, tmp_path, value):
+    model = ElmoModel(tiny_config(char_vocab_size=262, max_characters_per_token=50))
+    with torch.no_grad():
+        model.bilm.layers[0].forward_lstm.bias[3] = value
+    model.save_pretrained(tmp_path / "checkpoint")
+    ElmoTokenizer().save_pretrained(tmp_path / "checkpoint")
+    result = elmo(capfd, "export", tmp_path / "checkpoint", "-o", tmp_path / "x")
+    assert_error(result, "bilm.layers.0.forward_lstm.bias", "1 of ", "NaN or infinite")
+    assert os.listdir(tmp_path) == ["checkpoint"]
+
+
+def test_export_checks_its_output_before_it_loads(capfd, tmp_path, monkeypatch):
+    monkeypatch.setattr("transformers_elmo.checkpoints.load", lambda *arguments, **options: pytest.fail("loaded"))
+    assert_error(elmo(capfd, "export", "default", "-o", tmp_path), "must be a new folder")

@@ -6,6 +6,7 @@ without the package run it in another process.
 
 import ast
 import json
+import os
 import re
 import shutil
 import signal
@@ -14,6 +15,7 @@ import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -25,12 +27,23 @@ from helpers.environments import run as run_script
 from helpers.hub_server import USER, HubError, LoopbackHub
 from helpers.models import randomize, tiny_config
 from helpers.released import bilm_arrays, bilm_options, write_bilm
-from transformers_elmo import ElmoForTokenClassification, ElmoModel, ElmoTokenizer
+from transformers_elmo import (
+    DEFAULT_CHECKPOINT,
+    ElmoForTokenClassification,
+    ElmoModel,
+    ElmoTokenizer,
+    configuration_elmo,
+)
 from transformers_elmo.command import main
 from transformers_elmo.configuration_elmo import HUB_FILES
 from transformers_elmo.convert import job
 from transformers_elmo.model_card import model_card
 
+# Files of a checkpoint that not all have, and files that are never pushed.
+EXTRAS = ["LICENSE", "NOTICE.txt", "CITATION.cff", "vocab.txt", "curves.png", "pictures/a b.PNG"]
+OTHERS = """.hidden .hidden.png .env .git/config .cache/x checkpoint-500/model.safetensors runs/täg/events
+    training_args.bin optimizer.pt trainer_state.json settings.json notes.txt notebook.ipynb other.png pictures/c.png
+    pytorch_model.bin model-00001-of-00002.safetensors LICENSE.key""".split()
 TEXTS = ["Ann Lee visited Paris, London.", "Rain!", "", "Any wörd 😀 will do."]
 
 
@@ -80,7 +93,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def checkpoints(folder):
-    """Folders by name, and what their models compute. Hidden files are skipped, but hidden parent folders are not."""
+    """Folders by name, and what their models compute; their parent folder is hidden, and may be."""
     made = {name: folder / ".work" / f"checkpoint-{name}" for name in ("base", "tagger", "shards")}
     arrays = {
         "base": save(made["base"]),
@@ -88,9 +101,11 @@ def checkpoints(folder):
         "shards": save(made["shards"], seed=2, max_shard_size="2KB"),
     }
     base = made["base"]
-    card = model_card(tiny_config(), str(base), 3229, "en", "apache-2.0", "A *title*", ["## Source\n\nMine.\n"])
+    section = '## Curves\n\n![loss](curves.png "Loss")\n<img width=9 src="pictures/a%20b.PNG">\n![](missing.png)\n'
+    section += "![](.hidden.png) ![](/etc/motd.png) ![](../tagger/x.png) ![](notes.txt) ![](https://x.org/a.png)\n"
+    card = model_card(tiny_config(), str(base), 3229, "en", "apache-2.0", "A *title*", [section])
     (base / "README.md").write_text(card, encoding="utf-8")
-    for name in ("runs/täg/events", ".hidden", ".cache/x", "checkpoint-500/model.safetensors", "runs/.x/y"):
+    for name in (*EXTRAS, *OTHERS):
         (base / name).parent.mkdir(parents=True, exist_ok=True)
         (base / name).write_bytes(b"some \0 bytes \r\n of " + name.encode())
     return {name: (made[name], arrays[name]) for name in made}
@@ -150,13 +165,18 @@ def test_files_arrive_byte_for_byte(checkpoints, published):
     base, _ = checkpoints["base"]
     here = {path.relative_to(base).as_posix(): path.read_bytes() for path in base.rglob("*") if path.is_file()}
     there = tree(hub, "me/base")
-    assert here.keys() - there.keys() == {".hidden", ".cache/x", "checkpoint-500/model.safetensors", "runs/.x/y"}
+    assert here.keys() - there.keys() == set(OTHERS)
     assert there.keys() - here.keys() == {".gitattributes"}
     card, pushed_card = here.pop("README.md").decode(), there.pop("README.md").decode()
     assert all(there[name] == content for name, content in here.items() if name in there)
-    assert card.count(f'"{base}"') == 2 and pushed_card == card.replace(f'"{base}"', '"me/base"')
+    assert card.count(f'"{base.name}"') == 2 and pushed_card == card.replace(f'"{base.name}"', '"me/base"')
     sha = head(hub, "me/base").name
-    assert result == (0, f"pushed       {hub.endpoint}/me/base/commit/{sha}\n", "")
+    code, out, err = result
+    uploaded, left_out, pushed = out.splitlines()
+    assert (code, err, pushed) == (0, "", f"pushed       {hub.endpoint}/me/base/commit/{sha}")
+    assert uploaded == f"uploaded     {', '.join(sorted({*here, 'README.md'} - set(OTHERS)))}"
+    assert left_out.startswith("left out     .cache/, .env, .git/, .hidden, .hidden.png, LICENSE.key, checkpoint-500/,")
+    assert left_out.endswith("notebook.ipynb, notes.txt and 8 more")
     assert hub.messages[sha] == "Upload ELMo checkpoint"
     assert not [request for request in hub.requests if request[2] == 501]
 
@@ -287,22 +307,22 @@ def commits(hub):
 def test_second_push_sends_only_changes(capsys, checkpoint, hub, commits):
     first = run(capsys, "push", checkpoint, "me/again")
     assert run(capsys, "push", checkpoint, "me/again") == first  # the URL of the same commit
-    (checkpoint / "notes.txt").write_text("new")
+    (checkpoint / "LICENSE").write_text("new")
     (checkpoint / "config.json").write_text((checkpoint / "config.json").read_text() + "\n")
     assert run(capsys, "push", checkpoint, "me/again", "--message", "Second")[0] == 0
     files = {path.name for path in checkpoint.iterdir()} | {"README.md"}
-    assert commits == [sorted(files - {"notes.txt"}), ["config.json", "notes.txt"]]
+    assert commits == [sorted(files - {"LICENSE"}), ["LICENSE", "config.json"]]
     assert tree(hub, "me/again").keys() == files | {".gitattributes"}
     assert [method for method, _, _ in hub.requests].count("PUT") == 1
 
 
 def test_other_files_in_the_repository_stay(capsys, checkpoint, hub):
     run(capsys, "push", checkpoint, "me/again")
-    (checkpoint / "notes.txt").write_text("new")
+    (checkpoint / "LICENSE").write_text("new")
     run(capsys, "push", checkpoint, "me/again")
-    (checkpoint / "notes.txt").unlink()
+    (checkpoint / "LICENSE").unlink()
     run(capsys, "push", checkpoint, "me/again")
-    assert tree(hub, "me/again")["notes.txt"] == b"new"
+    assert tree(hub, "me/again")["LICENSE"] == b"new"
 
 
 def test_weights_of_an_earlier_push_are_replaced(capsys, checkpoints, checkpoint, hub):
@@ -315,9 +335,9 @@ def test_weights_of_an_earlier_push_are_replaced(capsys, checkpoints, checkpoint
 
 def test_private_push_to_a_public_repository(capsys, checkpoint, hub):
     run(capsys, "push", checkpoint, "me/public")
-    (checkpoint / "secret.txt").write_text("secret")
-    run(capsys, "push", checkpoint, "me/public", "--private")
-    assert (hub.store / "models/me/public/private").exists() or "secret.txt" not in tree(hub, "me/public")
+    (checkpoint / "LICENSE").write_text("secret")
+    assert_fails(run(capsys, "push", checkpoint, "me/public", "--private"), "me/public exists and is public")
+    assert "LICENSE" not in tree(hub, "me/public")
 
 
 def test_line_ends_of_a_readme_are_kept(capsys, checkpoint, hub):
@@ -365,6 +385,27 @@ def login_page(request):
     raise ConnectionResetError
 
 
+def reply(body):
+    """Return a failure: an answer that is JSON, but not the Hub's."""
+
+    def fail(request):
+        request.reply(200, body)
+        raise ConnectionError
+
+    return fail
+
+
+def cut_off(request):
+    request.send_response(200)
+    request.send_header("Content-Length", 1000)
+    request.end_headers()
+    request.wfile.write(b'{"id":')
+    raise ConnectionError
+
+
+ANSWERS = ["repos/create", "GET /api/models", "preupload", "lfs/objects/batch", "/commit/"]
+
+
 @pytest.mark.parametrize(
     "where, fail, parts",
     [
@@ -388,11 +429,21 @@ def login_page(request):
         ("PUT", hang_up, ["cannot be reached", "try again"]),
         ("PUT", answer(403, "No rights"), ["does not have write access"]),
         ("whoami", login_page, ["Hub"]),
+        ("whoami", answer(403, "\x1b[31mRed"), ["does not have write access", "Red"]),
+        ("PUT", answer(413, "Too large"), ["refused", "413", "Too large"]),
+        ("branch", answer(500, "It is raining"), ["could not accept", "500"]),
+        ("/commit/", answer(409, "Conflict"), ["refused", "409"]),
+        ("/commit/", answer(412, "Refresh"), ["refused", "412"]),
+        *((where, reply(body), ["not from the Hub"]) for where in ANSWERS for body in (b"null", b"[]", b'"x"')),
+        *((where, reply(b"{}"), ["not from the Hub"]) for where in ("create", "GET /api/models", "/commit/")),
+        *((where, cut_off, ["cannot be reached"]) for where in ("whoami", *ANSWERS)),
     ],
 )
 def test_hub_fails(capsys, checkpoint, hub, where, fail, parts):
     hub.before = lambda request: fail(request) if where in f"{request.command} {request.url.path}" else None
-    assert_fails(run(capsys, "push", checkpoint, "me/failing"), *parts)
+    result = run(capsys, "push", checkpoint, "me/failing", *(["--revision", "v1"] if where == "branch" else []))
+    assert_fails(result, *parts)
+    assert result[2].rstrip("\n").isprintable()
     if (hub.store / "models").exists():  # nothing was pushed partially
         assert tree(hub, "me/failing").keys() == {".gitattributes"}
     hub.before = lambda request: None
@@ -465,7 +516,6 @@ def test_ctrl_c_during_an_upload(checkpoint, hub, tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
-        *HUB_FILES,
         "config.json",
         "model.safetensors",
         "tokenizer_config.json",
@@ -480,7 +530,7 @@ def test_missing_file_is_named(capsys, checkpoint, hub, name):
 
 def test_all_missing_files_are_named(capsys, hub, tmp_path):
     (tmp_path / "empty").mkdir()
-    names = [*HUB_FILES, "config.json", "model.safetensors", "tokenizer_config.json"]
+    names = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
     assert_fails(run(capsys, "push", tmp_path / "empty", "me/none"), tmp_path / "empty", *names)
     assert hub.requests == []
 
@@ -532,10 +582,183 @@ def test_invalid_configurations(capsys, checkpoint, hub, content, parts):
     assert hub.requests == []
 
 
+@pytest.mark.parametrize(
+    "name, content, part",
+    [
+        ("model.safetensors", b"\x02" + bytes(7) + b"{}", "must contain the weights of a model"),
+        ("model.safetensors", b"\x02" + bytes(7) + b"[]", "must be a safetensors file"),
+        ("model.safetensors", (10**15).to_bytes(8, "little") + b"{}", "must be a safetensors file"),
+        ("tokenizer.json", b"{", "tokenizer.json must be JSON"),
+        ("tokenizer.json", b"[" * 100_000, "tokenizer.json must be JSON"),
+        ("tokenizer_config.json", b"", "tokenizer_config.json must be JSON"),
+        ("tokenizer_config.json", b"[]", "tokenizer_config.json must be a JSON object"),
+        ("README.md", "# Mine".encode("utf-16"), "must be UTF-8 text"),
+    ],
+)
+def test_damaged_files(capsys, checkpoint, hub, name, content, part):
+    (checkpoint / name).write_bytes(content)
+    assert_fails(run(capsys, "push", checkpoint, "me/none"), checkpoint, part)
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize("weight_map", [None, [], {"mix.gamma": [1]}, {}], ids=str)
+def test_invalid_index(capsys, checkpoint, hub, weight_map):
+    (checkpoint / "model.safetensors").unlink()
+    (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    assert_fails(run(capsys, "push", checkpoint, "me/none"), checkpoint, "model.safetensors.index.json")
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path.name)], ids=["folder", "pipe", "loop"]
+)
+def test_names_that_are_no_files(capsys, checkpoint, hub, make):
+    for name in ("README.md", "LICENSE"):
+        make(checkpoint / name)
+    assert run(capsys, "push", checkpoint, "me/odd")[0] == 0
+    assert "LICENSE" not in tree(hub, "me/odd") and b"## Usage" in tree(hub, "me/odd")["README.md"]
+    (checkpoint / "config.json").unlink()
+    make(checkpoint / "config.json")
+    assert_fails(run(capsys, "push", checkpoint, "me/odd"), "it lacks config.json")
+
+
+@pytest.mark.parametrize("text", ["<img ", "![", "![](", "![](a\0.png)", f"![]({'x' * 999}.png)", "<img src=", "---\n"])
+def test_readme_with_much_of_one_kind(capsys, checkpoint, hub, text):
+    """Pictures are found in linear time, and names that no file can have are passed over."""
+    (checkpoint / "README.md").write_text("# Mine\n" + text * (100_000 // len(text)))
+    assert run(capsys, "push", checkpoint, "me/mine")[0] == 0
+
+
 def test_readme_that_is_not_utf_8(capsys, checkpoint, hub):
     (checkpoint / "README.md").write_bytes(b"na\xefve")
     assert_fails(run(capsys, "push", checkpoint, "me/none"), checkpoint / "README.md")
     assert not (hub.store / "models").exists()
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        "a: [",
+        "- 1",
+        "text",
+        "[" * 1200,
+        "model-index: 3",
+        "tags: 3",
+        "? [a]\n: b",
+        "a: !!python/object/apply:os.getcwd []",
+    ],
+    ids=range(8),
+)
+def test_readme_with_broken_metadata(capsys, checkpoint, hub, metadata):
+    (checkpoint / "README.md").write_text(f"---\n{metadata}\n---\n# Mine\n")
+    assert_fails(run(capsys, "push", checkpoint, "me/none"), checkpoint / "README.md", "YAML")
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize(
+    "readme", ["", "# Mine\n", "---\nlicense: mit\n---\n", "\ufeff---\na: b\n---\n", "---\r\na: b\r\n---\r\n"]
+)
+def test_readme_is_pushed_unchanged(capsys, checkpoint, hub, readme):
+    (checkpoint / "README.md").write_bytes(readme.encode())
+    assert run(capsys, "push", checkpoint, "me/mine")[0] == 0
+    assert tree(hub, "me/mine")["README.md"] == readme.encode()
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "config.json", "model.safetensors", "tokenizer.json", "modeling_elmo.py", "LICENSE", "a.png"]
+)
+def test_link_out_of_the_folder(capsys, checkpoint, hub, tmp_path, name):
+    (checkpoint / "README.md").write_text("![](a.png)")
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    if (checkpoint / name).is_file():
+        shutil.move(checkpoint / name, secret)
+    (checkpoint / name).symlink_to(secret)
+    assert_fails(run(capsys, "push", checkpoint, "me/none"), checkpoint / name, "links to", secret, "copy it there")
+    assert hub.requests == []
+
+
+def test_links_that_are_followed_or_left_out(capsys, checkpoint, hub, tmp_path):
+    """A link within the folder is followed, and so is one to the folder; other links are not uploaded at all."""
+    (checkpoint / "weights").mkdir()
+    (checkpoint / "model.safetensors").rename(checkpoint / "weights" / "mine")
+    (checkpoint / "model.safetensors").symlink_to("weights/mine")
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "a.png").write_text("secret")
+    for name, target in (("notes", "/etc/hostname"), ("loop", "."), ("dead", "nowhere"), ("more", tmp_path / "secret")):
+        (checkpoint / name).symlink_to(target)
+    (tmp_path / "link").symlink_to(checkpoint)
+    code, out, err = run(capsys, "push", tmp_path / "link", "me/links")
+    assert (code, err) == (0, "") and "left out     dead, loop/, more/, notes, weights/\n" in out
+    pushed = tree(hub, "me/links")
+    assert pushed["model.safetensors"] == (checkpoint / "weights" / "mine").read_bytes()
+    assert not {"dead", "notes", "weights/mine", "more/a.png"} & pushed.keys()
+    (checkpoint / "README.md").write_text("![](more/a.png)")
+    assert_fails(run(capsys, "push", checkpoint, "me/links"), "links to", tmp_path / "secret" / "a.png")
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret.safetensors", "/etc/passwd", "model.safetensors.index.json", "", "x\0y", "a"]
+)
+def test_index_that_names_other_files(capsys, checkpoint, hub, name):
+    (checkpoint / "model.safetensors").unlink()
+    (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"mix.gamma": name}}))
+    assert_fails(run(capsys, "push", checkpoint, "me/none"), "model-00001-of-00002.safetensors")
+    assert hub.requests == []
+
+
+def test_checkpoint_without_code_gets_it(capsys, hub, tmp_path):
+    """The default checkpoint has neither code nor auto_map; in the repository it has both."""
+    folder = shutil.copytree(DEFAULT_CHECKPOINT, tmp_path / "copy")
+    assert run(capsys, "push", folder, "me/default")[0] == 0
+    pushed = tree(hub, "me/default")
+    assert all(pushed[name] == (Path(configuration_elmo.__file__).parent / name).read_bytes() for name in HUB_FILES)
+    for name, auto_map in (
+        ("config.json", configuration_elmo.AUTO_MAP),
+        ("tokenizer_config.json", {"AutoTokenizer": ["tokenization_elmo.ElmoTokenizer", None]}),
+    ):
+        here = json.loads((folder / name).read_text())
+        assert "auto_map" not in here and json.loads(pushed[name]) == here | {"auto_map": auto_map}
+    assert "curves.png" in pushed and not {path.name for path in folder.iterdir()} & set(HUB_FILES)
+
+
+def test_code_of_two_versions_is_not_mixed(capsys, checkpoint, hub):
+    """Code that a folder has in part is replaced, and so is an auto_map that names the code of another repository."""
+    (checkpoint / "modeling_elmo.py").write_text("raise SystemExit")
+    (checkpoint / "lstm_elmo.py").unlink()
+    config = json.loads((checkpoint / "config.json").read_text())
+    config["auto_map"] = {key: f"some/body--{value}" for key, value in config["auto_map"].items()}
+    (checkpoint / "config.json").write_text(json.dumps(config))
+    assert run(capsys, "push", checkpoint, "me/mended")[0] == 0
+    pushed = tree(hub, "me/mended")
+    assert all(pushed[name] == (Path(configuration_elmo.__file__).parent / name).read_bytes() for name in HUB_FILES)
+    assert json.loads(pushed["config.json"])["auto_map"] == configuration_elmo.AUTO_MAP
+
+
+def test_file_names_that_cannot_be_printed(capsys, checkpoint, hub):
+    for name in (b"caf\xe9", b"two\nlines", b"\x1b[31mred"):
+        (Path(os.fsdecode(os.fsencode(checkpoint) + b"/" + name))).write_bytes(b"")
+    code, out, err = run(capsys, "push", checkpoint, "me/odd")
+    assert (code, err) == (0, "") and "left out     '\\x1b[31mred', 'caf\\udce9', 'two\\nlines'\n" in out
+
+
+@pytest.mark.parametrize(
+    "revision",
+    ["", " ", "a b", "../x", "a..b", "-x", "x" * 300, "a\nb", "v1\n", "a/", "a//b", "\udcff", "x.lock", "HEAD~1"],
+)
+def test_revisions_that_are_not_branches(capsys, checkpoint, hub, revision):
+    assert_fails(
+        run(capsys, "push", checkpoint, "me/odd", f"--revision={revision}"), "branch like v1", f"{revision!r:.80}"
+    )
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize("revision", ["v1.0", "feature/x-1", "ö"])
+@pytest.mark.parametrize("message", ["", "a\nb", "\udcff", "x" * 5000, '{"key": "deletedFile"}'])
+def test_revisions_and_messages(capsys, checkpoint, hub, revision, message):
+    code, _, err = run(capsys, "push", checkpoint, "me/odd", "--revision", revision, "--message", message)
+    assert (code, err) == (0, "") and tree(hub, "me/odd").keys() == {".gitattributes"}
+    (hub.store / "models/me/odd/refs" / quote(revision, safe="")).read_text()
 
 
 # Pushed by `elmo convert`
@@ -561,7 +784,7 @@ def test_conversion_is_pushed(capsys, hub, converted, tmp_path):
     options = ["--push-to-hub", "me/converted", "--private", "--revision", "v1", "--message", "Mine"]
     code, out, err = run(capsys, "convert", tmp_path / "source", "-o", tmp_path / "out", *options)
     sha = head(hub, "me/converted", "v1").name
-    assert (code, out, err) == (0, f"pushed       {hub.endpoint}/me/converted/commit/{sha}\n", "")
+    assert (code, err) == (0, "") and out.endswith(f"\npushed       {hub.endpoint}/me/converted/commit/{sha}\n")
     assert converted == [["/api/whoami-v2"]]
     assert "model.safetensors" in tree(hub, "me/converted", "v1") and hub.messages[sha] == "Mine"
     assert (hub.store / "models/me/converted/private").exists()

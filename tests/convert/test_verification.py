@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from helpers.conversion import assert_error, elmo
+from helpers.damage import change_dataset
 from helpers.released import WORDS
 from helpers.released_cases import WORD_INPUT, WORDS_AND_SOFTMAX, allennlp, bilm, checkpoint, many_langs, tf_hub
 from transformers_elmo import ElmoConfig, ElmoTokenizer
@@ -79,6 +80,7 @@ def halves(tensor):
     return tensor.chunk(2)
 
 
+REMEDY = "nothing was saved: download the source again, and if that does not help, report it"
 # The source, the mistake, and the first row of the parity table that shows it.
 MISTAKES = {
     "carry-and-transform": (bilm, in_table("BILM", with_swapped_names, ("carry", "transform")), "words"),
@@ -155,7 +157,7 @@ def assert_mistake_noticed(capfd, tmp_path, monkeypatch, name):
     output.parent.mkdir()
     mistake(monkeypatch)
     result = elmo(capfd, "convert", *case.arguments, "-o", output)
-    assert_error(result, "The converted checkpoint must compute what its source does", f"; {row} differs by ")
+    assert_error(result, "The converted checkpoint must compute what its source does", f"; {row} differs by ", REMEDY)
     assert os.listdir(output.parent) == []
 
 
@@ -165,7 +167,7 @@ def test_wrong_word_ids_are_noticed(capfd, tmp_path, monkeypatch, verify_in_proc
     output.parent.mkdir()
     in_tokenizer(vocab=WORDS[::-1])(monkeypatch)
     result = elmo(capfd, "convert", *case.arguments, "-o", output)
-    assert_error(result, "must have the word ids of its source")
+    assert_error(result, "must have the word ids of its source", REMEDY)
     assert os.listdir(output.parent) == []
 
 
@@ -184,7 +186,16 @@ def test_checkpoint_that_cannot_run(capfd, tmp_path, monkeypatch, verify_in_proc
     output.parent.mkdir()
     in_tokenizer(max_characters_per_token=40)(monkeypatch)
     result = elmo(capfd, "convert", *case.arguments, "-o", output)
-    assert_error(result, "The converted checkpoint cannot be loaded and run", "char_ids must have shape")
+    assert_error(result, "The converted checkpoint cannot be loaded and run", "char_ids must have shape", REMEDY)
+    assert os.listdir(output.parent) == []
+
+
+def test_weights_that_overflow_are_noticed(capfd, tmp_path, verify_in_process):
+    """Finite weights, whose outputs are not."""
+    case, output = bilm(tmp_path / "source"), tmp_path / "out" / "x"
+    output.parent.mkdir()
+    change_dataset("CNN_proj/W_proj", lambda array: np.full_like(array, 3e38))(tmp_path / "source")
+    assert_error(elmo(capfd, "convert", *case.arguments, "-o", output), "words differs by", REMEDY)
     assert os.listdir(output.parent) == []
 
 

@@ -9,6 +9,7 @@ import torch
 
 from helpers.models import randomize, tiny_config
 from transformers_elmo import ElmoModel, ElmoTokenizer
+from transformers_elmo.embed import LAYERS
 from transformers_elmo.embed.job import embed, read_sentences, write_npz
 
 
@@ -61,6 +62,17 @@ def test_bad_arguments_are_refused_at_once(model):
         embed(model, ElmoTokenizer(), "the cat")
     with pytest.raises(ValueError, match="layer must be one of mix, all, words, top; got 'lstm_1'"):
         embed(model, ElmoTokenizer(), ["the cat"], layer="lstm_1")
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_vectors_that_are_not_finite_are_refused(model, layer):
+    tokenizer = ElmoTokenizer()
+    model.token_encoder.projection.bias.data[0] = torch.nan
+    with pytest.raises(
+        ValueError, match=r"must be finite .* in torch.float32, for the sentence 'the cat': use float32"
+    ):
+        list(embed(model, tokenizer, ["the cat"], layer=layer))
+    assert [vectors.shape for _, vectors in embed(model, tokenizer, [""])] == [(0, 10)]  # nothing to refuse
 
 
 def test_sentences_are_read_one_batch_at_a_time(model):

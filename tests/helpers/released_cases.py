@@ -382,7 +382,6 @@ CASES = {
     "many-langs-fewer-entries": lambda folder: many_langs(folder, rows=15, character_rows=40, softmax=True),
     "many-langs-more-entries": lambda folder: many_langs(folder, rows=9, character_rows=20),
     "allennlp": allennlp,
-    "allennlp-options-on-disk": lambda folder: allennlp(folder, where="path"),
     "allennlp-options-passed": lambda folder: allennlp(folder, where="passed"),
     "allennlp-options-known": lambda folder: allennlp(folder, tf_hub_options(), "name", lstm=3.0),
     "allennlp-layer-norm": lambda folder: allennlp(folder, do_layer_norm=True),

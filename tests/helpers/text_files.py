@@ -18,9 +18,9 @@ def json_lines(text: str, column: str = "text") -> bytes:
     return "".join(json.dumps({"id": 1, column: line}) + "\n" for line in text.split("\n")).encode()
 
 
-def write_parquet(path: Path, **columns):
+def write_parquet(path: Path, row_group_size: int = 2, **columns):
     table = pytest.importorskip("pyarrow").table(columns)
-    pytest.importorskip("pyarrow.parquet").write_table(table, path, row_group_size=2)
+    pytest.importorskip("pyarrow.parquet").write_table(table, path, row_group_size=row_group_size)
 
 
 TEXT_FILES = [  # name and content

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from helpers.text_files import TEXT, TEXT_FILES, gzipped, write_parquet
 from transformers_elmo import text as text_module
 from transformers_elmo.pretrain import corpus as corpus_module
+from transformers_elmo.pretrain import output as output_module
 from transformers_elmo.pretrain.corpus import CLOSING_MARKS, SENTENCE_ENDS, Corpus, Splitting, corpus_from_files
 from transformers_elmo.text import read_texts
 from transformers_elmo.tokenization_elmo import ElmoTokenizer
@@ -195,7 +196,7 @@ def test_words_are_numbered_by_frequency(tmp_path):
 
 def test_loaded_from_its_folder(tmp_path):
     corpus = build([TEXT], tmp_path)
-    assert {path.name for path in corpus.folder.iterdir()} == {"words.txt", "counts.npy", "tokens.npy", "offsets.npy"}
+    assert {path.name for path in corpus.folder.iterdir()} == set(corpus_module.FILES)
     assert contents(Corpus(corpus.folder)) == contents(corpus)
     assert sentences_of(corpus) == TEXT_SENTENCES
 
@@ -243,6 +244,7 @@ def test_small_batches_equal_one_large_batch(tmp_path, monkeypatch, splitting):
 def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_module, "BATCH_LINES", 16)
     monkeypatch.setattr(corpus_module, "CHUNK", 64)
+    monkeypatch.setattr(output_module, "sha256_of", lambda path: "")  # reads a megabyte at once
 
     def peak(texts, name):
         tracemalloc.start()
@@ -446,3 +448,74 @@ def test_unreadable_file_leaves_nothing_in_the_cache(tmp_path, name, content):
     with pytest.raises(ValueError, match=name):
         corpus_from_files([path], cache=tmp_path / "cache", tokenizer=TOKENIZER, splitting=Splitting())
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+DAMAGES = {
+    "other word": lambda folder: (folder / "words.txt").write_text("dog\n" * 4),
+    "flipped bit": lambda folder: flip_last_byte(folder / "tokens.npy"),
+    "truncated": lambda folder: os.truncate(folder / "tokens.npy", 100),
+    "empty": lambda folder: (folder / "offsets.npy").write_bytes(b""),
+    "no words": lambda folder: (folder / "words.txt").unlink(),
+    "no checksums": lambda folder: (folder / "checksums.json").unlink(),
+    "list of checksums": lambda folder: (folder / "checksums.json").write_text("[]"),
+    "empty checksums": lambda folder: (folder / "checksums.json").write_text("{}"),
+    "only a checksum": lambda folder: [path.unlink() for path in folder.iterdir() if path.name != "checksums.json"],
+    "empty folder": lambda folder: [path.unlink() for path in folder.iterdir()],
+}
+
+
+def flip_last_byte(path):
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=list(DAMAGES))
+def test_damaged_cache_is_rebuilt(tmp_path, capsys, damage):
+    path = tmp_path / "a.txt"
+    path.write_text("The cat sat.\n")
+    options = {"cache": tmp_path / "cache", "tokenizer": TOKENIZER, "splitting": Splitting()}
+    corpus = corpus_from_files([path], **options)
+    expected = contents(corpus), corpus.sha256
+    damage(corpus.folder)
+    with pytest.raises(ValueError, match=r"must be a corpus as it was written; \w+\.\w+ (is|cannot be) \w+\."):
+        Corpus(corpus.folder)
+    rebuilt = corpus_from_files([path], **options)
+    assert (contents(rebuilt), rebuilt.sha256) == expected
+    notice = capsys.readouterr().err
+    assert str(corpus.folder) in notice and notice.endswith(". The text is read again.\n")
+    corpus_from_files([path], **options)
+    assert capsys.readouterr().err == ""
+
+
+def test_sha256_of_the_content(tmp_path):
+    """The same for the same sentences, in any files; another one for the same counts in another order."""
+    texts = [
+        ["The cat sat.", "It ran."],
+        ["The cat sat.\nIt ran."],
+        ["It ran.", "The cat sat."],
+        ["The cat ran.", "It sat."],
+    ]
+    hashes = [build(lines, tmp_path / str(number)).sha256 for number, lines in enumerate(texts)]
+    assert hashes[0] == hashes[1] and len(set(hashes)) == 3
+
+
+def test_text_of_the_same_size_and_time_is_read_again(tmp_path):
+    path = tmp_path / "a.txt"
+    options = {"cache": tmp_path / "cache", "tokenizer": TOKENIZER, "splitting": Splitting()}
+    for word in ("cat", "dog"):
+        path.write_text(f"The {word} sat.\n")
+        os.utime(path, ns=(0, 0))
+        assert sentences_of(corpus_from_files([path], **options)) == f"The {word} sat ."
+
+
+def test_cache_must_be_a_folder(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("The cat sat.\n")
+    with pytest.raises(ValueError, match=r"--cache must be a folder; .*a.txt is a file"):
+        corpus_from_files([path], cache=path, tokenizer=TOKENIZER, splitting=Splitting())
+
+
+@pytest.mark.parametrize("token", ["", "a b", "\n"])
+def test_tokens_to_drop_are_words(token):
+    with pytest.raises(ValueError, match="must be a word without spaces"):
+        Splitting(drop_tokens=(token,))

@@ -2,18 +2,23 @@
 
 import gzip
 import json
+import os
+import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoModelForPreTraining, AutoTokenizer
+from transformers import AutoModel, AutoModelForPreTraining, AutoTokenizer, Trainer
 
+from helpers.models import tiny_config
 from helpers.pretraining import FAST, assert_same_weights, load_weights, made_up_text, write
 from transformers_elmo import ElmoForPreTraining, ElmoLanguageModel, ElmoModel, ElmoTokenizer
 from transformers_elmo.command import main
-from transformers_elmo.pretrain.job import hold_out
-from transformers_elmo.pretrain.recipe import Recipe
-from transformers_elmo.pretrain.trainer import last_checkpoint
+from transformers_elmo.pretrain.job import InitialModel, Texts, hold_out, pretrain
+from transformers_elmo.pretrain.output import last_checkpoint
+from transformers_elmo.pretrain.recipe import Recipe, Settings
+from transformers_elmo.pretrain.trainer import ElmoPretrainer
 
 
 def test_text_to_checkpoint(command, tmp_path, capsys):
@@ -192,21 +197,262 @@ def test_bad_text(command, tmp_path, capsys, content, parts):
     assert not (tmp_path / "out").exists()
 
 
+BAD_CONFIGS = {
+    '{"lstm_dims": 12}': "'lstm_dims' is not one: did you mean 'lstm_dim'?",
+    '{"zzz": 12}': "'zzz' is not one: the fields are inputs, ",
+    '{"model_type": "bert"}': "'model_type' is not one",
+    '{"tie_word_embeddings": true}': "'tie_word_embeddings' is not one",
+    '{"vocab_size": 9}': "must not set 'vocab_size', which is set by the vocabulary (--vocab-size or --vocab)",
+    '{"dropout": 0.5}': "must not set 'dropout', which is set by --dropout",
+    '{"num_negative_samples": 5}': "which is set by --negative-samples",
+    '{"char_vocab_size": 100}': "which is set by the tokenizer",
+    '{"pad_token_id": 3}': "which is set by the tokenizer",
+    '{"lstm_dim": "12"}': "'lstm_dim' expected int",
+    '{"lstm_dim": 12.0}': "'lstm_dim' expected int",
+    '{"lstm_dim": true}': "'lstm_dim' expected int",
+    '{"lstm_dim": [1]}': "'lstm_dim' expected int",
+    '{"lstm_dim": -1}': "lstm_dim must be at least 1",
+    '{"char_filters": 5}': "'char_filters'",
+    '{"char_filters": [["a", 1]]}': "'char_filters'",
+    '{"inputs": "bytes"}': "inputs must be one of",
+    '{"cell_clip": NaN}': "must have finite numbers; 'cell_clip' is nan",
+    '{"mix": "fixed", "mix_weights": [1, -Infinity, 1]}': "must have finite numbers; 'mix_weights' is [1, -inf, 1]",
+    '{"lstm_dim": 1000000000}': "too large to be trained here: 6,928,",
+    json.dumps({"lstm_dim": 10**40}): "too large to be trained here: more weights than can be counted",
+    '{"num_hidden_layers": 1000000000}': "too large to be trained here: 1,000,000,001 layers",
+    json.dumps({"char_filters": 1000 * [[1, 1]]}): "too large to be trained here: 3 layers and 1,000 widths",
+    '{"max_characters_per_token": 1000000000000}': "40,000,000,000,000 characters per step need",
+    "[1]": "must be a JSON object; it is a list",
+    "": "must be JSON; it cannot be parsed",
+    "{": "must be JSON; it cannot be parsed",
+    "\xff": "must be JSON; it cannot be parsed",
+    9999 * "[": "must be JSON; it cannot be parsed",
+}
+
+
+@pytest.mark.parametrize("content", BAD_CONFIGS, ids=lambda content: content[:40])
+def test_bad_config_file(command, tmp_path, capsys, content):
+    path = write(tmp_path / "sizes.json", content.encode("latin-1"))
+    assert main([*command[:2], "--config", str(path), *command[4:], "-o", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert BAD_CONFIGS[content] in error and error.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
         (["nowhere*.txt"], "matches no file"),
-        (["--config", "wrong.json"], "wrong.json must be a JSON object of ElmoConfig fields"),
-        (["--config", "list.json"], "list.json must be a JSON object of ElmoConfig fields"),
-        (["--config", "type.json"], "'lstm_dim' expected int"),
+        (["--config", "none.json"], "none.json: No such file"),
+        (["--config", "."], ".: Is a directory"),
+        (["--vocab", "binary.txt"], "binary.txt must be UTF-8 text, one word per line"),
+        (["--vocab", "german.txt"], "german.txt must have words of the text; none of them occurs in it"),
+        (["--vocab", "blank.txt"], "blank.txt must have one word per line; line 5 is blank"),
+        (["--vocab", "twice.txt"], "must not repeat a word, got 'the'"),
+        (["--init", ""], "--init must be a folder or a name on the Hub"),
+        (["--init", "default", "--steps", "2000000000"], "steps must be a whole number, at least 0 and at most 1,000"),
+        (["--seed", "-1"], "seed must be a whole number, at least 0 and at most 4,294,967,295; got -1"),
+        (["--learning-rate", "1e300"], "learning_rate must be a number, above 0 and at most 1,000,000,000; got 1e+300"),
+        (["--epochs", "1e308"], "A run must have at most 1,000,000,000 steps; 1e+308 epochs have inf"),
+        (["--drop-tokens", "a b"], "must be a word without spaces; got 'a b'"),
+        (["--held-out", "empty.txt"], "must contain words; there are none in empty.txt"),
         (["--vocab", "none.txt"], "none.txt: No such file"),
         (["--init", "/nowhere/at/all"], "/nowhere/at/all is neither a folder"),
     ],
 )
 def test_bad_arguments(command, tmp_path, capsys, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    for name, content in (("wrong", "{"), ("list", "[1]"), ("type", '{"lstm_dim": "large"}')):
-        write(tmp_path / f"{name}.json", content)
-    assert main([*command[:2], *arguments, *command[4:], "-o", "out", "--steps", "2"]) == 1
+    specials = "<S>\n</S>\n<UNK>\n"
+    write(tmp_path / "binary.txt", bytes(range(256)))
+    write(tmp_path / "german.txt", specials + "der\ndie\n")
+    write(tmp_path / "blank.txt", specials + "the\n\ncat\n")
+    write(tmp_path / "twice.txt", specials + "the\nthe\n")
+    write(tmp_path / "empty.txt", "")
+    assert main([*command[:2], *arguments, *command[4:], "-o", "out"]) == 1
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def run(command, tmp_path_factory) -> list[str]:
+    """The arguments of a run that has ended after one step."""
+    folder = tmp_path_factory.mktemp("run")
+    text = write(folder / "text.txt", made_up_text())
+    vocab = write(folder / "vocab.txt", "\n".join(["<S>", "</S>", "<UNK>", "the", ".", "cat", "dog", "sat", "ran"]))
+    held_out = write(folder / "held_out.txt", "the cat sat\n" * 3)
+    arguments = ["pretrain", str(text), *command[2:], "-o", str(folder / "elmo"), "--steps", "1", "--vocab", str(vocab)]
+    arguments += ["--held-out", str(held_out)]
+    assert main(arguments) == 0
+    return arguments
+
+
+CHANGES = {
+    "text.txt": (lambda text: text.replace("cat", "CAT").replace("dog", "cat").replace("CAT", "dog"), "the text"),
+    "vocab.txt": (lambda text: text.replace("cat\ndog", "dog\ncat"), "the vocabulary"),
+    "held_out.txt": (lambda text: text.replace("cat", "dog"), "the held-out text"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_resume_needs_the_same_files(run, capsys, name):
+    """Also if all counts and sizes are the same."""
+    path, (change, what) = Path(run[1]).with_name(name), CHANGES[name]
+    content = path.read_text()
+    changed = change(content)
+    assert len(changed) == len(content) and changed != content
+    try:
+        path.write_text(changed)
+        assert main([*run, "--resume"]) == 1
+        error = capsys.readouterr().err
+        assert f"own settings, but in {run[run.index('-o') + 1]} {what} is another one: restore them" in error
+    finally:
+        path.write_text(content)
+    assert main([*run, "--resume"]) == 0
+
+
+@pytest.mark.parametrize(
+    "options, difference",
+    [
+        (["--recipe", "paper", "--rows", "4", "--window", "5"], "recipe.epochs is 10.0, was 1.0"),
+        (["--dropout", "0.3"], "model.dropout is 0.3, was 0.0; recipe.dropout is 0.3, was 0.0"),
+        (["--window", "6"], "recipe.window is 6, was 5"),
+        (["--negative-samples", "7"], "recipe.negative_samples is 7, was 6"),
+        (["--gradient-accumulation", "2"], "gradient_accumulation is 2, was 1"),
+        (["--bf16"], "bf16 is True, was False"),
+        (["--seed", "1"], "seed is 1, was 0"),
+        (["--pretokenized"], "text.pretokenized is True, was False"),
+        (["--one-sentence-per-line"], "text.one_sentence_per_line is True, was False"),
+        (["--column", "body"], "text.column is body, was text"),
+        (["--size", "small"], "model.projection_dim is 128, was 8"),
+    ],
+)
+def test_resume_refuses_other_options(run, capsys, options, difference):
+    if options[0] == "--size":
+        options = [*options, "--config", str(write(Path(run[1]).with_name("less.json"), json.dumps({"lstm_dim": 12})))]
+    assert main([*run, *options, "--resume"]) == 1
+    error = capsys.readouterr().err
+    assert difference in error and error.count("\n") == 1
+
+
+def test_resume_refuses_another_initial_model(command, run, tmp_path, capsys):
+    first = run[run.index("-o") + 1]
+    model = ElmoForPreTraining.from_pretrained(first)
+    model.elmo.bilm.layers[0].forward_lstm.bias.data += 1
+    model.save_pretrained(tmp_path / "other")
+    ElmoTokenizer.from_pretrained(first).save_pretrained(tmp_path / "other")
+    arguments = [*command[:2], *command[4:], "--steps", "1", "-o", str(tmp_path / "elmo")]
+    assert main([*arguments, "--init", first]) == 0
+    assert main([*arguments, "--init", str(tmp_path / "other"), "--resume"]) == 1
+    assert "the initial model is another one" in capsys.readouterr().err
+    assert main([*arguments, "--config", command[3], "--resume"]) == 1
+    assert "the initial model is another one" in capsys.readouterr().err
+    assert main([*arguments, "--init", first, "--resume"]) == 0
+
+
+def test_ways_forward_after_divergence(command, tmp_path, capsys, monkeypatch):
+    """Those that the message tells: another output, from the beginning or from the last good weights."""
+    clip = Trainer._clip_grad_norm
+    monkeypatch.setattr(
+        Trainer,
+        "_clip_grad_norm",
+        lambda self, model: torch.tensor(float("nan")) if self.state.global_step == 3 else clip(self, model),
+    )
+    arguments = [*command, "--steps", "5", "-o", str(tmp_path / "elmo")]
+    assert main(arguments) == 1
+    error = capsys.readouterr().err
+    checkpoint = tmp_path / "elmo" / "checkpoint-2"
+    assert "norm became nan at step 4: train again in another --output with a lower --learning-rate, from" in error
+    assert f"(--init {checkpoint}, without --size, --config and --vocab)" in error
+    monkeypatch.undo()
+    again = ["--steps", "1", "--learning-rate", "0.001", "-o"]
+    assert main([*command, *again, str(tmp_path / "beginning")]) == 0
+    assert main([*command[:2], *command[4:], "--init", str(checkpoint), *again, str(tmp_path / "last")]) == 0
+
+
+def test_initial_model_with_nan(command, run, tmp_path, capsys):
+    folder = run[run.index("-o") + 1]
+    model = ElmoForPreTraining.from_pretrained(folder)
+    model.lm_head.bias.data[1] = float("nan")
+    model.save_pretrained(tmp_path / "nan")
+    ElmoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "nan")
+    arguments = [*command[:2], *command[4:], "--init", str(tmp_path / "nan"), "-o", str(tmp_path / "out")]
+    assert main(arguments) == 1
+    assert "nan must have finite weights; lm_head.bias has NaN or infinite numbers" in capsys.readouterr().err
+
+
+def test_weights_beyond_half_precision(command, run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(ElmoPretrainer, "check_weights", lambda self: self.model.lm_head.bias.data.fill_(1e6))
+    assert main([*command, "--steps", "1", "--half", "-o", str(tmp_path / "out")]) == 1
+    assert "lm_head.bias has numbers beyond float16: leave out --half" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: Recipe(learning_rate=float("nan")), "learning_rate must be a number, above 0 and at most"),
+        (lambda: Recipe(learning_rate="0.1"), "learning_rate must be a number, .*; got '0.1'"),
+        (lambda: Recipe(dropout=1.0), r"dropout must be a number, at least 0 and below 1; got 1\.0"),
+        (lambda: Recipe(warmup_ratio=1.5), "warmup_ratio must be a number, at least 0 and at most 1; got 1.5"),
+        (lambda: Recipe(rows=0), "rows must be a whole number, at least 1"),
+        (lambda: Recipe(window=2.5), "window must be a whole number"),
+        (lambda: Recipe(negative_samples=True), "negative_samples must be a whole number"),
+        (lambda: Recipe(epochs=-1), "epochs must be a number, above 0; got -1"),
+        (lambda: Recipe(optimizer="adam"), "optimizer must be one of muon, adagrad; got 'adam'"),
+        (lambda: Settings("x", steps=-1), "steps must be a whole number, at least 0"),
+        (lambda: Settings("x", seed=2**32), "seed must be a whole number"),
+        (lambda: Settings("x", save_every=0), "save_every must be a whole number, at least 1"),
+        (lambda: Texts("a.txt"), "must be a list of paths, got 'a.txt'"),
+        (lambda: Texts([], held_out="a.txt"), "must be a list of paths, got 'a.txt'"),
+        (lambda: Texts([], encoding_errors="ignore"), "must be strict or replace; got 'ignore'"),
+        (lambda: InitialModel(size="huge"), "must be one of mini, small, medium, original; got 'huge'"),
+        (lambda: InitialModel(vocab_size=0), "vocab_size must be a whole number, at least 1"),
+        (lambda: InitialModel(min_count=None), "min_count must be a whole number, at least 1"),
+    ],
+)
+def test_bad_python_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_tokenizer_of_another_model(corpus, tmp_path):
+    model = ElmoForPreTraining(tiny_config(vocab_size=13, max_characters_per_token=50, char_vocab_size=262))
+    vocab = corpus.vocabulary()
+    without_padding = ElmoTokenizer(vocab=vocab)
+    without_padding.pad_token = None
+    for tokenizer, message in (
+        (ElmoTokenizer(vocab=vocab[:5]), "a tokenizer of 13 words, got one of 9"),
+        (ElmoTokenizer(vocab=vocab, max_characters_per_token=20), "of 50 characters per word, got one of 20"),
+        (without_padding, "must have a pad_token"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            pretrain(model, tokenizer, corpus, Settings(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    "moment", ["corpus.write_array", "job.set_seed", "callbacks.Progress.on_step_end", "job.model_card"]
+)
+def test_signals(command, tmp_path, capsys, monkeypatch, number, code, moment):
+    """While the text is read, the model made, in the first step and in the final save: nothing unfinished is left."""
+    monkeypatch.setattr(f"transformers_elmo.pretrain.{moment}", lambda *_, **__: os.kill(os.getpid(), number))
+    cache, handler = tmp_path / "cache", signal.getsignal(signal.SIGTERM)
+    arguments = [*command, "--steps", "2", "--cache", str(cache), "-o", str(tmp_path / "elmo")]
+    try:
+        found = main(arguments)
+    except SystemExit as error:
+        found = error.code
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    out, err = capsys.readouterr()
+    left = {path.name for path in (tmp_path / "elmo").glob("*")}
+    assert "Traceback" not in err and len(list(cache.iterdir())) == (moment != "corpus.write_array")
+    if moment == "callbacks.Progress.on_step_end":
+        assert found == 130 and "stopped at step 1; continue with --resume" in out
+        assert left == {"pretraining.json", "curves.png", "checkpoint-1"}
+    elif moment == "job.model_card":
+        assert found == code and left == {"pretraining.json", "curves.png", "checkpoint-2"}
+        monkeypatch.undo()
+        assert main([*arguments, "--resume"]) == 0
+    else:
+        assert found == code and not (tmp_path / "elmo").exists()

@@ -16,7 +16,7 @@ from helpers.pretraining import StopAt, assert_same_weights, logged_losses, trai
 from transformers_elmo import ElmoTokenizer
 from transformers_elmo.command import main
 from transformers_elmo.pretrain.callbacks import StopOnSignal
-from transformers_elmo.pretrain.trainer import last_checkpoint
+from transformers_elmo.pretrain.output import last_checkpoint
 
 
 @pytest.mark.parametrize("options", [{}, {"gradient_accumulation": 3}, {"optimizer": "adagrad", "steps": 9}], ids=str)

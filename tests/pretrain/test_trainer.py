@@ -12,8 +12,9 @@ from helpers.models import tiny_config
 from helpers.pretraining import logged_losses, train
 from transformers_elmo import ElmoForPreTraining, ElmoTokenizer
 from transformers_elmo.pretrain.job import hold_out
+from transformers_elmo.pretrain.output import last_checkpoint
 from transformers_elmo.pretrain.recipe import RECIPES
-from transformers_elmo.pretrain.trainer import ElmoPretrainer, MuonAndAdamW, held_out_losses, last_checkpoint
+from transformers_elmo.pretrain.trainer import ElmoPretrainer, MuonAndAdamW, held_out_losses
 from transformers_elmo.pretrain.windows import IGNORE_INDEX, Windows
 
 
@@ -121,6 +122,34 @@ def test_evaluation_is_a_mean_over_words():
     assert sums.tolist() == [[12 * 1 + 4 * 5, 16], [12 * 2 + 4 * 6, 16]]
 
 
+def test_evaluation_carries_states(corpus, tmp_path):
+    """Short windows have the perplexity of one window with the whole text, where no state is lost."""
+    trainer = train(corpus, tmp_path, steps=1, window=2, rows=1)
+    model, windows = trainer.model, trainer.held_out
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)  # with the small weights of a new model, states hardly matter
+    sentences = windows.directions[0].sentences
+    whole = Windows(corpus, windows.tokenizer, sentences, rows=1, window=1000, epochs=1)
+    model.eval()
+    with torch.no_grad():
+        (batch,) = whole
+        expected = model(**batch)
+    metrics = trainer.evaluate()
+    for name in ("forward", "backward"):
+        perplexity = float(getattr(expected, f"{name}_perplexity"))
+        assert metrics[f"eval_{name}_perplexity"] == pytest.approx(perplexity, rel=1e-5)
+
+
+def test_perplexity_beyond_the_largest_float(corpus, tmp_path):
+    trainer = train(corpus, tmp_path, steps=1)
+    trainer.model.lm_head.bias.data[0] = 1e6
+    assert trainer.evaluate()["eval_perplexity"] == float("inf")
+    trainer.model.lm_head.bias.data[0] = float("nan")
+    with pytest.raises(RuntimeError, match="held-out loss became nan at step 1"):
+        trainer.evaluate()
+
+
 def test_bf16(corpus, tmp_path):
     trainer = train(corpus, tmp_path, steps=60, bf16=True)
     assert all(p.dtype == torch.float32 for p in trainer.model.parameters())
@@ -134,7 +163,7 @@ def test_loss_becomes_nan(corpus, tmp_path):
             if state.global_step == 5:
                 model.lm_head.bias.data.fill_(float("nan"))
 
-    with pytest.raises(RuntimeError, match=r"loss became nan at step 6; the last good checkpoint is .*checkpoint-4"):
+    with pytest.raises(RuntimeError, match=r"loss became nan at step 6: .* last good weights \(--init .*checkpoint-4"):
         train(corpus, tmp_path, callbacks=[SetNan()])
 
 
@@ -144,7 +173,7 @@ def test_gradient_becomes_infinite(corpus, tmp_path):
             if state.global_step == 5:
                 model.lm_head.bias.register_hook(lambda gradient: gradient * float("inf"))
 
-    with pytest.raises(RuntimeError, match=r"gradient norm became .* at step 6; .*checkpoint-4"):
+    with pytest.raises(RuntimeError, match=r"gradient norm became .* at step 6: .*checkpoint-4"):
         train(corpus, tmp_path, callbacks=[SetInfinity()])
 
 

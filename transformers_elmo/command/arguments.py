@@ -5,6 +5,8 @@
 import argparse
 from collections.abc import Callable
 
+from ..text import shortened
+
 
 def add_checkpoint_argument(parser: argparse.ArgumentParser):
     parser.add_argument(
@@ -39,7 +41,7 @@ def add_push_arguments(parser: argparse._ActionsContainer):
 
 
 def positive_int(text: str) -> int:
-    return parse_number(text, int, lambda number: number >= 1, "a whole number, at least 1")
+    return parse_number(text, int, lambda number: 1 <= number < 1 << 31, "a whole number, at least 1 and below 2^31")
 
 
 def positive_float(text: str) -> float:
@@ -57,4 +59,4 @@ def parse_number(text: str, parse: Callable, is_valid: Callable, expected: str):
             return number
     except ValueError:
         pass
-    raise argparse.ArgumentTypeError(f"must be {expected}, got {text}")
+    raise argparse.ArgumentTypeError(f"must be {expected}, got {shortened(text, 40)}")

@@ -55,6 +55,8 @@ def check_arguments(arguments: argparse.Namespace):
         raise ValueError("convert needs a SOURCE or the --name of a release; see elmo convert --list.")
     if arguments.source is not None and arguments.name is not None:
         raise ValueError("convert takes a SOURCE or the --name of a release, not both; omit one of them.")
+    if arguments.push_to_hub == "":
+        raise ValueError("--push-to-hub must be a repository, e.g. me/my-elmo; it is empty: name one, or omit it.")
     if not arguments.push_to_hub and (arguments.private or arguments.revision or arguments.message):
         raise ValueError("--private, --revision and --message need --push-to-hub REPO; add it or omit them.")
     if arguments.output is None:
@@ -69,24 +71,25 @@ def run(arguments: argparse.Namespace) -> int:
     from huggingface_hub.constants import HF_HOME
 
     from ..convert.download import download_release
-    from ..convert.job import check_output, convert
+    from ..convert.job import convert
     from ..convert.push import check_access
     from ..convert.releases import find_release
     from ..convert.sources import ExtraFiles
+    from ..files import check_new_folder
     from .push import push_folder
 
     # Fail before gigabytes are downloaded and converted.
-    check_output(arguments.output)
+    check_new_folder(arguments.output)
     if arguments.push_to_hub:
         check_access(arguments.push_to_hub)
-    source, language, license, title = arguments.source, arguments.language, arguments.license, None
+    source, language, license, title, notes = arguments.source, arguments.language, arguments.license, None, []
     if arguments.name is not None:
         release = find_release(arguments.name)
         source = download_release(release, Path(HF_HOME) / "elmo")
         language, license = language or release.language, license or release.license
-        title = f"ELMo {release.name}"
+        title, notes = f"ELMo {release.name}", release.notes
     extra_files = ExtraFiles(options=arguments.options, vocab=arguments.vocab, softmax=arguments.softmax)
-    convert(source, arguments.output, extra_files, language=language, license=license, title=title)
+    convert(source, arguments.output, extra_files, language=language, license=license, title=title, notes=notes)
     if arguments.push_to_hub:
         push_folder(arguments.output, arguments.push_to_hub, arguments)
     return 0

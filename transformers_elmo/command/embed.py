@@ -4,10 +4,13 @@
 
 import argparse
 import os
+import stat
 import sys
+import tempfile
 from functools import partial
 
 from ..embed import LAYERS
+from ..text import STDIN, display_name
 from .arguments import add_checkpoint_argument, add_text_arguments, positive_int
 
 
@@ -28,7 +31,7 @@ examples:
         "input",
         metavar="INPUT",
         nargs="?",
-        default="-",
+        default=STDIN,
         help="plain text, .gz, .xz, .jsonl or .parquet file, or - for standard input (default: -)",
     )
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help=".npz file to write")
@@ -47,15 +50,40 @@ examples:
 
 
 def check_arguments(arguments: argparse.Namespace):
-    is_folder = os.path.isdir(arguments.input)
-    if arguments.input != "-" and (is_folder or not os.path.exists(arguments.input)):
-        problem = "is a folder" if is_folder else "does not exist"
-        raise ValueError(f"INPUT must be a file, or - for standard input; {arguments.input} {problem}.")
+    source, output = display_name(arguments.input), display_name(arguments.output)
+    input_status = None if arguments.input == STDIN else file_status(arguments.input)
+    if arguments.input != STDIN and (input_status is None or stat.S_ISDIR(input_status.st_mode)):
+        problem = "does not exist" if input_status is None else "is a folder"
+        raise ValueError(f"INPUT must be a file, or - for standard input; {source} {problem}.")
     if not arguments.output.endswith(".npz"):
-        raise ValueError(f"--output must end in .npz, got {arguments.output}.")
-    folder = os.path.dirname(arguments.output) or "."
+        raise ValueError(f"--output must end in .npz, got {output}.")
+    output_status = file_status(arguments.output)
+    if output_status and not stat.S_ISREG(output_status.st_mode):
+        raise ValueError(f"--output must be a file; {output} is a folder or a device: choose another name.")
+    if output_status and input_status and os.path.samestat(output_status, input_status):
+        raise ValueError(f"--output must be another file than INPUT; {output} would be replaced: choose another name.")
+    check_folder(os.path.dirname(os.path.realpath(arguments.output)))
+
+
+def file_status(path: str) -> os.stat_result | None:
+    """Return the status of a file, None if there is none; raise if it cannot be known, as in an unreadable folder."""
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def check_folder(folder: str):
+    """Raise if no file can be created in the folder, before hours of work."""
+    name = display_name(folder)
     if not os.path.isdir(folder):
-        raise ValueError(f"--output must be in an existing folder; there is no folder {folder}: create it first.")
+        raise ValueError(f"--output must be in an existing folder; there is no folder {name}: create it first.")
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise OSError(
+            f"--output must be in a writable folder; {name} is not ({error.strerror}): choose another one."
+        ) from error
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -73,15 +101,17 @@ def run(arguments: argparse.Namespace) -> int:
     model, tokenizer = load(arguments.checkpoint)
     try:
         model.to(arguments.device)
-    except (RuntimeError, AssertionError) as error:  # an assertion fails if torch was built without CUDA
+        if model.device.type == "meta":
+            raise RuntimeError("it computes nothing")
+    except (RuntimeError, AssertionError, ImportError) as error:  # which one depends on how torch was built
         raise ValueError(f"--device must be a torch device of this machine, got {arguments.device}: {error}") from error
     embedded = embed(model, tokenizer, sentences, layer=arguments.layer, batch_size=arguments.batch_size)
     on_terminal = sys.stderr.isatty()
     total = count_lines(arguments.input) if on_terminal else None
     bar = tqdm(embedded, total=total, unit=" sentences", disable=not on_terminal)
-    num_sentences, num_words = write_npz(arguments.output, bar)
+    num_sentences, num_words = write_npz(os.path.realpath(arguments.output), bar)  # where a link points to
     counts = [f"{n:,} {unit}{'s' * (n != 1)}" for n, unit in ((num_sentences, "sentence"), (num_words, "word"))]
-    print(f"{', '.join(counts)}: {arguments.output}")
+    print(f"{', '.join(counts)}: {display_name(arguments.output)}")
     return 0
 
 

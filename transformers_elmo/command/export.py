@@ -24,7 +24,9 @@ examples:
 def run(arguments: argparse.Namespace) -> int:
     from ..checkpoints import load
     from ..convert.export import export_bilm
+    from ..files import check_new_folder
 
+    check_new_folder(arguments.output)  # before the checkpoint is loaded, or downloaded
     model, tokenizer = load(arguments.checkpoint, with_lm_head=True)
     export_bilm(model, tokenizer, arguments.output)
     return 0

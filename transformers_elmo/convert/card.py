@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 
 from ..model_card import fill_template, table
+from ..text import printable
 from .verification import TOLERANCE, Verification
 
 
@@ -24,10 +25,15 @@ class Provenance:
             "source",
             version=version("transformers-elmo"),
             format=self.format,
-            files=table((f"`{file}`", f"{size:,}", f"`{digest}`") for file, size, digest in self.files),
+            files=table((f"`{markdown_name(file)}`", f"{size:,}", f"`{digest}`") for file, size, digest in self.files),
             notes="".join(f"\n- {note}" for note in self.notes) + ("\n" if self.notes else ""),
             words=self.verification.words,
             sentences=self.verification.sentences,
             tolerance=TOLERANCE,
             parity=table((row.name, f"{row.largest:.2f}", f"{row.difference:.1e}") for row in self.verification.rows),
         )
+
+
+def markdown_name(file: str) -> str:
+    """Return a stranger's file name as code in a cell of a table, without what would end either."""
+    return printable(file).replace("`", "?").replace("|", "?")

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..configuration_elmo import ElmoConfig
@@ -45,6 +46,7 @@ def export_bilm(model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer, output: Pa
                 tensors, error = fold_forget_bias(tensors[0], model.config.forget_bias)
                 rounding = max(rounding, error)
             array = conversion.to_original(*tensors).contiguous().numpy()
+            check_finite(name, array)
             path = staging / ("softmax.hdf5" if original.startswith("softmax/") else "weights.hdf5")
             # In memory first, as HDF5 crashes on a full disk.
             with h5py.File(images.setdefault(path, io.BytesIO()), "a") as file:
@@ -58,6 +60,15 @@ def export_bilm(model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer, output: Pa
     if model.config.mix != "learned" or any(weights["mix.weights"] != 0) or weights["mix.gamma"] != 1:
         print("note         the format has no layer mix, so it was dropped")
     print(f"saved        {output}: {', '.join(files)}")
+
+
+def check_finite(name: str, array: np.ndarray):
+    count = int((~np.isfinite(array)).sum())
+    if count:
+        raise ValueError(
+            f"{name} must contain finite numbers; {count} of {array.size} are NaN or infinite: the training diverged "
+            "or the checkpoint is damaged, so export an earlier one."
+        )
 
 
 def check_expressible(config: ElmoConfig, tokenizer: ElmoTokenizer):

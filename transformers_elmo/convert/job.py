@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,8 +17,9 @@ from tqdm import tqdm
 from ..files import check_new_folder, check_space, new_folder, one_line, scratch_folder, sha256_of
 from ..model_card import model_card
 from ..modeling_elmo import ElmoForPreTraining, ElmoModel, ElmoPreTrainedModel
+from ..text import printable
 from .card import Provenance
-from .sources import ExtraFiles, Source, open_source
+from .sources import ExtraFiles, Source, check_links, open_source
 from .verification import verify
 from .weight_names import Conversion
 
@@ -33,6 +34,7 @@ def convert(
     language: str | None = None,
     license: str | None = None,
     title: str | None = None,
+    notes: Sequence[str] = (),
 ):
     """Convert the released ELMo at `source` to a checkpoint in the new folder `output`, and print a report.
 
@@ -40,12 +42,16 @@ def convert(
         source: a file or folder in any of the formats in `sources/`, or the prefix of a TensorFlow checkpoint.
         extra_files: files that belong to the source but are not next to it.
         language, license, title: for the model card.
+        notes: about the source, for the report and the model card.
     """
-    check_output(output)
+    check_new_folder(output)
     with new_folder(output) as staging, unpacking_folder(output.parent) as scratch:
-        opened = open_source(source, extra_files or ExtraFiles(), scratch)
-        print(f"source       {opened.format}: {', '.join(path.name for path in opened.files)}")
-        for note in opened.notes:
+        extra_files = extra_files or ExtraFiles()
+        opened = open_source(source, extra_files, scratch)
+        check_links(opened, source, extra_files)
+        print(f"source       {opened.format}: {', '.join(printable(path.name) for path in opened.files)}")
+        notes = [*notes, *map(printable, opened.notes)]
+        for note in notes:
             print(f"note         {note}")
         model = meta_model(opened)
         matches = match_weights(opened, model)
@@ -60,7 +66,7 @@ def convert(
             format=opened.format,
             files=[(path.name, path.stat().st_size, sha256_of(path)) for path in opened.files],
             verification=verification,
-            notes=opened.notes,
+            notes=notes,
         )
         card = model_card(
             opened.config,
@@ -72,16 +78,7 @@ def convert(
             sections=[provenance.section()],
         )
         (staging / "README.md").write_text(card, encoding="utf-8")
-    print(f"saved        {output}")
-
-
-def check_output(output: Path):
-    """Raise unless a checkpoint can be saved at `output`."""
-    check_new_folder(output)
-    if '"' in str(output):
-        raise ValueError(
-            f"The output's path must not contain quotation marks, as the model card quotes it; got {output}."
-        )
+    print(f"saved        {printable(str(output))}")
 
 
 @contextmanager

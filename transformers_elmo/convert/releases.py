@@ -2,8 +2,9 @@
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """Released ELMos and where to download them.
 
-The URLs are those of the models' own pages; further URLs of a file are fallbacks that were published too. Sizes,
-SHA-256 hashes and licenses are given only where they were published.
+The URLs are those of the models' own pages; further URLs of a file are mirrors that were published too, tried in turn.
+All are https: without a hash, the connection is all that vouches for a file. Sizes, SHA-256 hashes and licenses are
+given only where they were published.
 """
 
 import difflib
@@ -31,6 +32,12 @@ class Release:
     homepage: str
     files: tuple[RemoteFile, ...]
 
+    @property
+    def notes(self) -> list[str]:
+        """Say which files cannot be compared with a published hash, for the user and the model card."""
+        names = ", ".join(file.name for file in self.files if file.sha256 is None)
+        return [f"Downloaded over https; no SHA-256 was published to verify {names}."] if names else []
+
 
 ALLENNLP = "https://allenai.org/allennlp/software/elmo"
 S3 = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/"  # the same as BUCKET
@@ -47,26 +54,44 @@ SMALL, MEDIUM, LARGE, LARGE_5_5B = (
 PORTUGUESE = f"{S3}contributed/pt/"
 PUBMED = f"{S3}contributed/pubmed/elmo_2x4096_512_2048cnn_2xhighway_"
 JAPANESE = "https://exawizardsallenlp.blob.core.windows.net/data/"
+# A copy on the Hub by Lysandre Debut of Hugging Face, for https://github.com/allenai/allennlp/pull/5052.
+HUB = (
+    "https://huggingface.co/lysandre/elmo-2x4096_512_2048cnn_2xhighway/resolve/"
+    "20d7005306acf8a4f3654740c63bafbff99ecc1b/"
+)
 GERMAN = "https://github.com/t-systems-on-site-services-gmbh/german-elmo-model"
 BASQUE = "https://schweter.eu/cloud/eu-elmo/"
-NLPL = "http://vectors.nlpl.eu/repository/"
-NORELMO = "http://wiki.nlpl.eu/Vectors/norlm/norelmo"
+# Its pages link to http, but it serves https: public programs download 20/40.zip, 20/180.zip and 20/213.zip that way.
+NLPL = "https://vectors.nlpl.eu/repository/"
+NORELMO = "https://wiki.nlpl.eu/Vectors/norlm/norelmo"
 SEMEVAL = "https://github.com/akutuzov/semeval2020"
 RUSVECTORES = "https://rusvectores.org/en/models/"
+# The first address is dead. Mirrors: https://github.com/labstructbioinf/rossmann-toolbox/issues/14. The copies of
+# bio_embeddings (maintenance.dallago.us, data.bioembeddings.com) were published as http only.
+SEQVEC = (
+    "https://lbs.cent.uw.edu.pl/static/files/seqvec.zip",
+    "https://web.archive.org/web/20220324054637/https://rostlab.org/~deepppi/seqvec.zip",
+    "https://rostlab.org/~deepppi/seqvec.zip",
+)
+# One of seven languages. The archives of the others are on the same page, and `elmo convert` reads them.
+EMBEDDIA = "https://www.clarin.si/repository/xmlui/handle/11356/1277"
+SLOVENIAN = "https://www.clarin.si/repository/xmlui/bitstream/handle/11356/1277/slovenian-elmo.tar.gz"
 
 CHECKS = {  # URL: size and SHA-256
     f"{S3}{SMALL}_weights.hdf5": (54_402_456, "747ba97abce8a5f446558369e10bb0f7931437a46867476fdd156f5d7f576229"),
-    f"{BUCKET}{LARGE}_weights.hdf5": (374_434_792, None),
+    f"{S3}{LARGE}_weights.hdf5": (374_434_792, None),
+    f"{S3}{LARGE}_options.json": (336, None),
 }
 
 
 def files(**addresses: str) -> tuple[RemoteFile, ...]:
     """Return the files of a release; a value has one URL or several, separated by spaces."""
     names = {"options": "options.json", "weights": "weights.hdf5", "softmax": "softmax.hdf5", "vocab": "vocab.txt"}
-    return tuple(
-        RemoteFile(tuple(urls.split()), names[name], *CHECKS.get(urls.split()[0], ()))
-        for name, urls in addresses.items()
-    )
+    files = []
+    for name, value in addresses.items():
+        urls = dict.fromkeys([*value.split(), *(url.replace(S3, BUCKET) for url in value.split())])
+        files.append(RemoteFile(tuple(urls), names[name], *CHECKS.get(value.split()[0], ())))
+    return tuple(files)
 
 
 def archive(number: int, *versions: int) -> tuple[RemoteFile, ...]:
@@ -75,17 +100,17 @@ def archive(number: int, *versions: int) -> tuple[RemoteFile, ...]:
 
 
 ORIGINAL = files(
-    options=f"{BUCKET}{LARGE}_options.json {S3}{LARGE}_options.json",
-    weights=f"{BUCKET}{LARGE}_weights.hdf5 {S3}{LARGE}_weights.hdf5",
+    options=f"{S3}{LARGE}_options.json {HUB}options.json",
+    weights=f"{S3}{LARGE}_weights.hdf5 {HUB}weights.hdf5",
 )
 ORIGINAL_5_5B = files(
-    options=f"{S3}{LARGE_5_5B}_options.json {BUCKET}{LARGE_5_5B}_options.json",
-    weights=f"{S3}{LARGE_5_5B}_weights.hdf5 {BUCKET}{LARGE_5_5B}_weights.hdf5",
+    options=f"{S3}{LARGE_5_5B}_options.json",
+    weights=f"{S3}{LARGE_5_5B}_weights.hdf5",
 )
 # A character model only needs the vocabulary for its softmax.
 SOFTMAX = files(
     softmax=f"{S3}{LARGE}_softmax_weights.hdf5",
-    vocab=f"{S3}vocab-2016-09-10.txt {BUCKET}vocab-2016-09-10.txt",
+    vocab=f"{S3}vocab-2016-09-10.txt",
 )
 SOFTMAX_5_5B = files(
     softmax=f"{S3}{LARGE_5_5B}_softmax_weights.hdf5",
@@ -158,7 +183,16 @@ MANY_LANGS_RELEASES = [
     for name, (number, language) in MANY_LANGS.items()
 ]  # fmt: skip
 
-RELEASES = {release.name: release for release in ALLENNLP_RELEASES + NLPL_RELEASES + MANY_LANGS_RELEASES}
+OTHER_RELEASES = [
+    Release("seqvec", "proteins of UniRef50, each amino acid a word, by Rostlab", None, None,
+            "https://github.com/Rostlab/SeqVec", (RemoteFile(SEQVEC, "seqvec.zip"),)),
+    Release("embeddia-slovenian", "by the University of Ljubljana for EMBEDDIA", "sl", None,
+            EMBEDDIA, (RemoteFile((SLOVENIAN,), "slovenian-elmo.tar.gz"),)),
+]  # fmt: skip
+
+RELEASES = {
+    release.name: release for release in ALLENNLP_RELEASES + OTHER_RELEASES + NLPL_RELEASES + MANY_LANGS_RELEASES
+}
 
 
 def find_release(name: str) -> Release:

@@ -26,6 +26,8 @@ LANES = 1 << 14  # 32-bit words that are checksummed in parallel
 FOOTER = 48  # bytes: the locations of two blocks, zeros, the signature
 SIGNATURE = 0xDB4775248B80FB57.to_bytes(8, "little")
 VERSION = 1  # of the bundle format
+MAX_KEY = 1000  # bytes; keys that share prefixes could otherwise take far more memory than the table
+MAX_DIMENSIONS = 254  # of a tensor, as in TensorFlow
 
 BFLOAT16 = 14
 # By the numbers in types.proto. Strings (7), quantized types and handles have no numpy dtype.
@@ -134,7 +136,7 @@ def decompress_snappy(data: bytes) -> bytes:
             back, size = back | tag >> 5 << 8, (tag >> 2 & 7) + 4
         if not 0 < back <= len(out):
             raise ValueError("a compressed block refers to bytes before its start; it is damaged")
-        copied = bytes(out[-back:][:size])
+        copied = out[len(out) - back : len(out) - back + size]
         out += (copied * (size // len(copied) + 1))[:size]  # a copy longer than its offset repeats itself
     if len(out) != length:
         raise ValueError(f"a compressed block has {len(out)} bytes instead of {length}; it is damaged")
@@ -146,7 +148,7 @@ def read_block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, by
 
     A key is stored as the length of the prefix that it shares with the previous key, and the rest.
     """
-    stored = Cursor(table[offset:])
+    stored = Cursor(table[offset : offset + size + 5])
     block, compression, checksum = stored.take(size), stored.take(1), stored.take(4)
     if masked(crc32c(block + compression)) != little_endian(checksum):
         raise ValueError(f"the block at byte {offset} fails its checksum; it is damaged, download it again")
@@ -161,6 +163,8 @@ def read_block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, by
     entries, key = Cursor(block[:end]), b""
     while entries:
         shared, rest, length = entries.varint(), entries.varint(), entries.varint()
+        if shared + rest > MAX_KEY:
+            raise ValueError(f"a name has {shared + rest} bytes, more than {MAX_KEY}; it is damaged")
         key = Cursor(key).take(shared) + entries.take(rest)
         yield key, entries.take(length)
 
@@ -172,10 +176,14 @@ def read_table(table: bytes) -> Iterator[tuple[bytes, bytes]]:
     # Two blocks: one with statistics, empty in TensorFlow, and one with the locations of all others.
     footer = Cursor(table[-FOOTER:])
     _, _, offset, size = [footer.varint() for _ in range(4)]
-    last = None
+    last, end = None, 0
     for _, value in read_block(table, offset, size):
         location = Cursor(value)
-        for key, value in read_block(table, location.varint(), location.varint()):
+        start, size = location.varint(), location.varint()
+        if start < end:
+            raise ValueError(f"the block at byte {start} overlaps another; it is damaged")
+        end = start + size
+        for key, value in read_block(table, start, size):
             if last is not None and key <= last:
                 raise ValueError(f"its keys are not sorted: {key!r} follows {last!r}; it is damaged")
             yield key, value
@@ -221,6 +229,8 @@ class Entry:
         found = read_message(message, {1: int, 2: bytes, 3: int, 4: int, 5: int, 6: int, 7: bytes})
         dims = read_message(last_of(found[2], b""), {2: bytes})[2]
         shape = tuple(last_of(read_message(dim, {1: int})[1]) for dim in dims)
+        if len(shape) > MAX_DIMENSIONS:
+            raise ValueError(f"a tensor has {len(shape)} dimensions; it is damaged")
         if any(size >= 1 << 63 for size in shape):
             raise ValueError(f"a tensor has a dimension of unknown size, {shape}")
         return cls(
@@ -244,7 +254,7 @@ class TensorBundle(Mapping[str, np.ndarray]):
     def __init__(self, prefix: str | Path):
         self.prefix = Path(prefix)
         self.index = Path(f"{prefix}.index")
-        if not self.index.exists():
+        if not self.index.is_file():
             hint = ", or load and save it with TensorFlow if it is of format V1" if self.prefix.is_file() else ""
             raise FileNotFoundError(
                 f"Cannot read {prefix}: there is no {self.index}; pass a checkpoint's path without its suffix{hint}."
@@ -276,7 +286,7 @@ class TensorBundle(Mapping[str, np.ndarray]):
     def __getitem__(self, name: str) -> np.ndarray:
         entry = self._entries[name]
         path = Path(f"{self.prefix}.data-{entry.shard:05d}-of-{self._shards:05d}")
-        if not path.exists():
+        if not path.is_file():
             raise FileNotFoundError(f"Cannot read {name} of {self.index}: {path} is missing; put it next to the index.")
         try:
             return self._read_tensor(entry, path)

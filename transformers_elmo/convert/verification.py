@@ -19,6 +19,12 @@ import numpy as np
 from . import checkpoint_activations, numpy_elmo
 from .sources import Source
 
+# What a user can do about a checkpoint that fails.
+REMEDY = (
+    "nothing was saved: download the source again, and if that does not help, report it with the source's address to "
+    "https://github.com/transformers-elmo/transformers-elmo/issues."
+)
+
 TOLERANCE = 1e-5
 # Relative to the largest value, for values above 10, where float32 has fewer decimals. Rounding errors of LSTM layers
 # grow with the word vectors that they read, and trained vectors of <S> and </S> can be above 100. A logit sums the
@@ -85,6 +91,7 @@ class Activations:
         return {**parts, "mix": self.mixes, **next_words}
 
 
+@np.errstate(all="ignore")  # NaN fails below
 def verify(source: Source, checkpoint: Path) -> Verification:
     """Compare a checkpoint with its source; raise if they differ by more than the tolerance."""
     words = known_words(source.tokenizer)
@@ -96,7 +103,7 @@ def verify(source: Source, checkpoint: Path) -> Verification:
     largest_input = max(np.abs(array).max() for array in expected_parts["words"])
     rows = [parity(name, part, actual_parts[name], largest_input) for name, part in expected_parts.items()]
     if expected.word_ids not in (None, actual.word_ids):
-        raise RuntimeError("The converted checkpoint must have the word ids of its source; nothing was saved.")
+        raise RuntimeError(f"The converted checkpoint must have the word ids of its source, but it does not; {REMEDY}")
     return Verification(rows, len(sentences), sum(map(len, sentences)))
 
 
@@ -148,8 +155,10 @@ def run_checkpoint(checkpoint: Path, sentences: list[list[str]]) -> Activations:
             text=True,
         )
         if result.returncode != 0:
-            last = result.stderr.strip().splitlines()[-1:] or [f"exit code {result.returncode}"]
-            raise RuntimeError(f"The converted checkpoint cannot be loaded and run, so nothing was saved: {last[0]}")
+            last = result.stderr.strip().splitlines()[-1:] or [f"exit code {result.returncode}: is memory free?"]
+            raise RuntimeError(
+                f"The converted checkpoint cannot be loaded and run ({last[0][:300].rstrip('.')}); {REMEDY}"
+            )
         with np.load(output) as arrays:
             layers, mixes, ids = [
                 [arrays[f"{part}_{number}"] for number in range(len(sentences))] for part in ("layers", "mix", "ids")
@@ -162,7 +171,7 @@ def parity(name: str, expected: list[np.ndarray], actual: list[np.ndarray], larg
     """Compare the arrays of one row, one per sentence; raise if they differ by more than the tolerance."""
     if [a.shape for a in expected] != [b.shape for b in actual]:
         shapes = f"{[a.shape for a in expected]}; they are {[b.shape for b in actual]}"
-        raise RuntimeError(f"The converted checkpoint's {name} must have shapes {shapes}, so nothing was saved.")
+        raise RuntimeError(f"The converted checkpoint's {name} must have shapes {shapes}; {REMEDY}")
     # np.max propagates NaN, Python's max does not.
     largest, difference = np.max([(np.abs(a).max(), np.abs(a - b).max()) for a, b in zip(expected, actual)], axis=0)
     if name == "next word":
@@ -172,6 +181,6 @@ def parity(name: str, expected: list[np.ndarray], actual: list[np.ndarray], larg
     if not difference <= tolerance:
         raise RuntimeError(
             f"The converted checkpoint must compute what its source does, within {tolerance:.0e}; "
-            f"{name} differs by {difference:.1e}, so nothing was saved."
+            f"{name} differs by {difference:.1e}; {REMEDY}"
         )
     return Parity(name, float(largest), float(difference))

@@ -4,6 +4,7 @@
 
 import itertools
 import json
+import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -38,6 +39,14 @@ def embed(
     """
     if isinstance(sentences, str):
         raise ValueError(f"sentences must be a list of sentences, got the string {sentences[:60]!r}; put it in a list.")
+    if not isinstance(sentences, Iterable):
+        raise ValueError(f"sentences must be a list of sentences, got {sentences!r:.60}.")
+    if not isinstance(model, ElmoModel):
+        raise ValueError(f"model must be an ElmoModel, got {type(model).__name__}; pass the base_model of another one.")
+    if not isinstance(tokenizer, ElmoTokenizer):
+        raise ValueError(f"tokenizer must be an ElmoTokenizer, got {type(tokenizer).__name__}.")
+    if not isinstance(batch_size, int) or not 1 <= batch_size <= sys.maxsize:
+        raise ValueError(f"batch_size must be a whole number, at least 1; got {batch_size!r:.60}.")
     if layer not in LAYERS:
         raise ValueError(f"layer must be one of {', '.join(LAYERS)}; got {layer!r}.")
     return (
@@ -62,7 +71,13 @@ def embed_batch(
     else:
         vectors = outputs.hidden_states[0 if layer == "words" else -1]  # (B, T, 2P)
     for sentence, rows, mask in zip(words, vectors.float().cpu().numpy(), is_word):
-        yield sentence, rows[..., mask, :]
+        rows = rows[..., mask, :]
+        if not np.isfinite(rows).all():
+            raise ValueError(
+                f"The vectors must be finite numbers; the model computes infinite ones or NaN, in {model.dtype}, for "
+                f"the sentence {' '.join(sentence)[:60]!r}: use float32, and check the weights."
+            )
+        yield sentence, rows
 
 
 def batches(items: Iterable[Sentence], size: int) -> Iterator[list[Sentence]]:

@@ -8,6 +8,7 @@ that a vocabulary lacks keep their spelling.
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -17,11 +18,13 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, models
 
-from ..files import new_folder
+from ..files import new_folder, sha256_of
 from ..text import WHOLE_WORDS, read_texts
 from ..tokenization_elmo import REPLACEMENT, SURROGATE
+from .output import CHECKSUMS_FILE, find_damage, write_checksums
 
-VERSION = 1  # of the file format; a cached corpus of another version is rebuilt
+VERSION = 2  # of the file format; a cached corpus of another version is rebuilt
+FILES = ("words.txt", "counts.npy", "tokens.npy", "offsets.npy", CHECKSUMS_FILE)
 BATCH_LINES = 1 << 12  # lines that are split at once, fewer if together they reach MAX_CHARACTERS
 MAX_CHARACTERS = 1 << 20  # of a line; a longer one is split in parts
 CHUNK = 1 << 24  # numbers that are copied at once
@@ -42,6 +45,11 @@ class Splitting:
     one_sentence_per_line: bool = False
     drop_tokens: tuple[str, ...] = ()  # space-separated tokens to drop from the text, for example <unk>
 
+    def __post_init__(self):
+        for token in self.drop_tokens:
+            if token.split() != [token]:
+                raise ValueError(f"A token to drop must be a word without spaces; got {token!r}.")
+
 
 def corpus_from_files(
     files: list[Path],
@@ -53,24 +61,38 @@ def corpus_from_files(
     encoding_errors: str = "strict",
 ) -> "Corpus":
     """Load the corpus of these files from the cache, or build it if the files or the splitting have changed."""
-    stats = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in files]
+    # Unlike the modification time, the time of the last change of a file or its attributes cannot be set.
+    stats = [(str(path.resolve()), s.st_size, s.st_mtime_ns, s.st_ctime_ns) for path in files for s in [path.stat()]]
     pre_tokenizer = tokenizer.backend_tokenizer.pre_tokenizer.__getstate__().decode()
     special_tokens = sorted(tokenizer.all_special_tokens)
     key = json.dumps([VERSION, stats, pre_tokenizer, special_tokens, asdict(splitting), column, encoding_errors])
+    if cache.exists() and not cache.is_dir():
+        raise ValueError(f"--cache must be a folder; {cache} is a file: choose another name.")
     folder = cache / hashlib.sha256(key.encode()).hexdigest()[:16]
     if folder.is_dir():
-        return Corpus(folder)
+        try:
+            return Corpus(folder)
+        except DamagedCorpusError as error:
+            print(f"{error} The text is read again.", file=sys.stderr)
     return Corpus.build(read_texts(files, column, encoding_errors), folder, tokenizer, splitting)
+
+
+class DamagedCorpusError(ValueError):
+    """A folder that is not as `Corpus.build` wrote it."""
 
 
 class Corpus:
     """Sentences of words that are numbered by frequency; number 0 is the most frequent word.
 
     `tokens` (N,) are the words of all sentences, `offsets` (S + 1,) where each sentence begins; both are memory-mapped.
+    `sha256` identifies the content.
     """
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
+        if damage := find_damage(self.folder):
+            raise DamagedCorpusError(f"{self.folder} must be a corpus as it was written; {damage}.")
+        self.sha256 = sha256_of(self.folder / CHECKSUMS_FILE)
         with (self.folder / "words.txt").open(encoding="utf-8", newline="\n") as file:
             self.words = file.read().split("\n")[:-1]
         self.counts = np.load(self.folder / "counts.npy")  # (words,)
@@ -86,7 +108,7 @@ class Corpus:
             )
         folder = Path(folder)
         is_empty = folder.is_dir() and not any(folder.iterdir())
-        if folder.exists() and not (folder / "words.txt").is_file() and not is_empty:
+        if folder.exists() and not any((folder / name).is_file() for name in FILES) and not is_empty:
             raise ValueError(
                 f"{folder} must be a new folder or contain a corpus, and contains something else: choose another one."
             )
@@ -129,6 +151,7 @@ def write_corpus(texts: Iterable[str], folder: Path, tokenizer, splitting: Split
         file.writelines(f"{words[number]}\n" for number in order)
     raw_tokens.unlink()
     raw_offsets.unlink()
+    write_checksums(folder)
 
 
 def read_chunks(path: Path, dtype) -> Iterator[np.ndarray]:

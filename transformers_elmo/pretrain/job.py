@@ -5,9 +5,12 @@
 `pretrain_from_texts` is the front door; `pretrain` trains a given model on a given corpus.
 """
 
+import difflib
+import hashlib
 import importlib.util
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -21,7 +24,7 @@ from transformers.trainer_callback import PrinterCallback, TrainerState
 
 from ..checkpoints import has_lm_head, load_config, load_model, load_tokenizer
 from ..configuration_elmo import ElmoConfig
-from ..files import new_file, scratch_folder
+from ..files import new_file, one_line, read_json, scratch_folder
 from ..model_card import model_card
 from ..modeling_elmo import ElmoForPreTraining
 from ..text import find_files
@@ -29,11 +32,22 @@ from ..tokenization_elmo import ElmoTokenizer, read_vocabulary
 from .callbacks import Curves, Progress, StopOnSignal
 from .card import training_section
 from .corpus import Corpus, Splitting, corpus_from_files
-from .recipe import CACHE, Recipe, Settings, check_initial_model
-from .trainer import ElmoPretrainer, keep_freed_memory, last_checkpoint, last_perplexities, uses_cpu
+from .output import CHECKSUMS_FILE, SETTINGS_FILE, checkpoints, find_damage, locked_output, rank
+from .recipe import CACHE, MAX_NUMBER, Recipe, Settings, check_initial_model, check_number
+from .trainer import ElmoPretrainer, keep_freed_memory, last_perplexities, uses_cpu
 from .windows import Windows
 
-SETTINGS_FILE, CURVES_FILE = "pretraining.json", "curves.png"
+CURVES_FILE = "curves.png"
+# Fields of ElmoConfig that a file of sizes and options cannot set, and what sets them.
+SET_ELSEWHERE = {
+    "vocab_size": "the vocabulary (--vocab-size or --vocab)",
+    "dropout": "--dropout",
+    "num_negative_samples": "--negative-samples",
+    **dict.fromkeys(("char_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id"), "the tokenizer"),
+}
+MIN_VOCAB_SIZE = 4  # the special tokens
+MAX_LAYERS = 1000
+BYTES_PER_PARAMETER = 12  # at least: the parameter, its gradient and one number of the optimizer, in float32
 
 
 def pretrain_from_texts(
@@ -42,16 +56,18 @@ def pretrain_from_texts(
     """Train on text files as `elmo pretrain` does. Return whether training was completed rather than stopped."""
     if importlib.util.find_spec("accelerate") is None:
         raise ValueError("Training needs accelerate: pip install 'transformers-elmo[train]'.")
-    check_output(Path(settings.output), resume)
-    config, tokenizer = initial_model.load_config()
-    with main_process_first(settings):
-        corpus = texts.load(texts.files, tokenizer)
-        held_out = texts.load(texts.held_out, tokenizer) if texts.held_out else None
-    set_seed(settings.seed)
-    model, tokenizer = initial_model.load_model(config, tokenizer, corpus, settings.recipe)
-    files = [path.name for path in find_files(texts.files)]
-    settings.text = {"files": files, **asdict(texts.splitting), "column": texts.column}
-    trainer = pretrain(model, tokenizer, corpus, settings, held_out=held_out, resume=resume)
+    with locked_output(Path(settings.output), resume):
+        config, tokenizer = initial_model.load_config(settings.recipe)
+        with main_process_first(settings):
+            corpus = texts.load(texts.files, tokenizer)
+            held_out = texts.load(texts.held_out, tokenizer) if texts.held_out else None
+        set_seed(settings.seed)
+        model, tokenizer = initial_model.load_model(config, tokenizer, corpus, settings.recipe)
+        files = [path.name for path in find_files(texts.files)]
+        settings.text = {"files": files, **asdict(texts.splitting), "column": texts.column}
+        if initial_model.checkpoint:
+            settings.initial_weights_sha256 = weights_sha256(model.elmo)
+        trainer = run(model, tokenizer, corpus, settings, held_out=held_out, resume=resume)
     trainer.accelerator.end_training()  # without it, gloo sometimes aborts when several processes exit
     if trainer.is_world_process_zero():
         steps = f"{trainer.state.global_step:,}"
@@ -67,16 +83,6 @@ def pretrain_from_texts(
         else:
             print(f"{settings.output}: {steps} steps")
     return not trainer.stopped
-
-
-def check_output(output: Path, resume: bool):
-    has_run = (output / SETTINGS_FILE).is_file()
-    if resume and not has_run:
-        raise ValueError(f"{output} contains no run to resume; leave out --resume, or pass the folder of a run.")
-    if not resume and has_run:
-        raise ValueError(f"{output} already exists; pass --resume to continue its run, or choose another --output.")
-    if not resume and output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ValueError(f"--output must be a new or empty folder; {output} exists: choose another name.")
 
 
 @contextmanager
@@ -106,8 +112,16 @@ class Texts:
     encoding_errors: str = "strict"
     cache: Path = CACHE
 
+    def __post_init__(self):
+        for files in (self.files, self.held_out):
+            if isinstance(files, (str, Path)):
+                raise ValueError(f"Text files must be a list of paths, got {str(files)!r}: wrap it in a list.")
+        if self.encoding_errors not in ("strict", "replace"):
+            raise ValueError(f"encoding_errors must be strict or replace; got {self.encoding_errors!r}.")
+        self.cache = Path(self.cache)
+
     def load(self, patterns: list[str], tokenizer: ElmoTokenizer) -> Corpus:
-        files = find_files(patterns)
+        files = find_files(map(str, patterns))
         corpus = corpus_from_files(
             files,
             cache=self.cache,
@@ -136,20 +150,25 @@ class InitialModel:
 
     def __post_init__(self):
         check_initial_model(self.checkpoint, self.size, self.config_file)
+        check_number(self, "vocab_size", 1, MAX_NUMBER)
+        check_number(self, "min_count", 1)
 
-    def load_config(self) -> tuple[ElmoConfig, ElmoTokenizer]:
+    def load_config(self, recipe: Recipe) -> tuple[ElmoConfig, ElmoTokenizer]:
         """Return the configuration, and a tokenizer that splits and spells words as the model expects."""
         if self.checkpoint:
-            return load_config(self.checkpoint), load_tokenizer(self.checkpoint)
-        new_config = getattr(ElmoConfig, self.size or "mini")
-        if self.config_file:
-            try:
-                config = new_config(**json.loads(self.config_file.read_text(encoding="utf-8")))
-            except (ValueError, TypeError, StrictDataclassError) as error:
-                raise ValueError(f"{self.config_file} must be a JSON object of ElmoConfig fields: {error}") from None
+            config, tokenizer = load_config(self.checkpoint), load_tokenizer(self.checkpoint)
         else:
-            config = new_config()
-        return config, ElmoTokenizer(max_characters_per_token=config.max_characters_per_token)
+            fields = read_config_fields(Path(self.config_file)) if self.config_file else {}
+            try:
+                # The size of the vocabulary is known when the text has been read.
+                config = getattr(ElmoConfig, self.size or "mini")(vocab_size=MIN_VOCAB_SIZE, **fields)
+            except (ValueError, TypeError, OverflowError, StrictDataclassError) as error:
+                raise ValueError(
+                    f"{self.config_file} must be a JSON object of ElmoConfig fields: {one_line(error)}."
+                ) from None
+            tokenizer = ElmoTokenizer(max_characters_per_token=config.max_characters_per_token)
+        check_memory(config, recipe)
+        return config, tokenizer
 
     def load_model(
         self, config: ElmoConfig, tokenizer: ElmoTokenizer, corpus: Corpus, recipe: Recipe
@@ -167,13 +186,21 @@ class InitialModel:
                 max_characters_per_token=tokenizer.max_characters_per_token,
             )
             config.vocab_size = len(tokenizer)
+            check_memory(config, recipe)
         if not self.checkpoint:
             return ElmoForPreTraining(config), tokenizer
-        return load_model(self.checkpoint, config, with_lm_head=True, dtype=torch.float32), tokenizer
+        model = load_model(self.checkpoint, config, with_lm_head=True, dtype=torch.float32)
+        for name, weight in model.state_dict().items():
+            if not torch.isfinite(weight).all():
+                raise ValueError(f"{self.checkpoint} must have finite weights; {name} has NaN or infinite numbers.")
+        return model, tokenizer
 
     def select_vocabulary(self, corpus: Corpus) -> list[str]:
         if self.vocab_file:
-            words = read_vocabulary(self.vocab_file)
+            try:
+                words = read_vocabulary(self.vocab_file)
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{self.vocab_file} must be UTF-8 text, one word per line ({error}).") from None
             check_vocabulary(words, corpus, str(self.vocab_file))
             return words
         words = corpus.vocabulary(self.min_count, self.vocab_size)
@@ -182,14 +209,85 @@ class InitialModel:
         return words
 
 
+def read_config_fields(path: Path) -> dict:
+    """Read a JSON object of sizes and options of a new model, named as in ElmoConfig."""
+    names = [name for name in ElmoConfig.__annotations__ if name not in (*SET_ELSEWHERE, "tie_word_embeddings")]
+    content = read_json(path)
+    for name, value in content.items():
+        if name in SET_ELSEWHERE:
+            raise ValueError(f"{path} must not set {name!r}, which is set by {SET_ELSEWHERE[name]}: remove it.")
+        if name not in names:
+            similar = difflib.get_close_matches(name, names, n=1)
+            suggestion = f"did you mean {similar[0]!r}?" if similar else f"the fields are {', '.join(names)}."
+            raise ValueError(f"{path} must be a JSON object of ElmoConfig fields; {name!r} is not one: {suggestion}")
+        if "nan" in (text := json.dumps(value).lower()) or "infinity" in text:
+            raise ValueError(f"{path} must have finite numbers; {name!r} is {value}.")
+    return content
+
+
+def check_memory(config: ElmoConfig, recipe: Recipe):
+    """Raise if the machine has too little memory to train a model of this size."""
+    import psutil  # a dependency of accelerate
+
+    available = psutil.virtual_memory().available
+    try:
+        # Checked before the model is built, even on the meta device, where its weights take no memory.
+        layers = config.num_hidden_layers + config.num_highway_layers
+        if layers + len(config.char_filters) > MAX_LAYERS:
+            raise ValueError(f"{layers:,} layers and {len(config.char_filters):,} widths of filters")
+        with torch.device("meta"):
+            parameters = ElmoForPreTraining(config).num_parameters()
+        characters = 2 * recipe.rows * recipe.window * config.max_characters_per_token
+        needed = parameters * BYTES_PER_PARAMETER + 8 * characters
+        if needed > available:
+            raise ValueError(f"{parameters:,} parameters and {characters:,} characters per step need {needed:,} bytes")
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        size = one_line(error) if isinstance(error, ValueError) else "more weights than can be counted"
+        raise ValueError(
+            f"The model is too large to be trained here: {size}, and {available:,} bytes of memory are free."
+        ) from error
+
+
+def weights_sha256(model: torch.nn.Module) -> str:
+    digest = hashlib.sha256()
+    for name, weight in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(weight.cpu().contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def vocabulary_sha256(tokenizer: ElmoTokenizer) -> str:
+    """Hash what decides about the ids of words and characters."""
+    words = sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0]))
+    content = [words, tokenizer.char_vocab, tokenizer.swap_word_marks, tokenizer.max_characters_per_token]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def check_tokenizer(tokenizer: ElmoTokenizer, config: ElmoConfig):
+    """Raise if the model cannot read the words and characters of this tokenizer."""
+    sizes = [("words", config.vocab_size, len(tokenizer))]
+    if "characters" in config.inputs:
+        sizes.append(("characters per word", config.max_characters_per_token, tokenizer.max_characters_per_token))
+    for what, expected, found in sizes:
+        if found != expected:
+            raise ValueError(f"The model needs a tokenizer of {expected:,} {what}, got one of {found:,}.")
+    for name in ("pad_token", "bos_token", "eos_token", "unk_token"):
+        if getattr(tokenizer, name) is None:
+            raise ValueError(f"The tokenizer must have a {name}, and has none.")
+
+
 def check_vocabulary(words: list[str], corpus: Corpus, name: str):
     """Raise if negative sampling would go wrong: special tokens come first, then words by decreasing frequency."""
     specials = ["<S>", "</S>", "<UNK>"]
     missing = [token for token in specials if token not in words[: len(specials)]]
     if missing:
         raise ValueError(f"{name} must begin with {', '.join(specials)}, one per line; missing: {', '.join(missing)}.")
+    if "" in words:
+        raise ValueError(f"{name} must have one word per line; line {words.index('') + 1} is blank.")
     counts = dict(zip(corpus.words, corpus.counts.tolist()))
     frequencies = np.array([counts.get(word, 0) for word in words[len(specials) :]], dtype=np.float64)
+    if not frequencies.any():
+        raise ValueError(f"{name} must have words of the text; none of them occurs in it.")
     if len(frequencies) > 2 and frequencies.std():
         # Spearman's rank correlation: 1 for words sorted by frequency, about 0 for an alphabetical list.
         ranks = np.empty(len(frequencies))
@@ -216,13 +314,33 @@ def pretrain(
     Without a held-out corpus, sentences of the corpus are held out. Return the trainer; if its `stopped` is
     true, a signal stopped training, and only a checkpoint to resume from has been saved.
     """
+    with locked_output(Path(settings.output), resume):
+        return run(model, tokenizer, corpus, settings, held_out=held_out, resume=resume, callbacks=callbacks)
+
+
+def run(
+    model: ElmoForPreTraining,
+    tokenizer: ElmoTokenizer,
+    corpus: Corpus,
+    settings: Settings,
+    *,
+    held_out: Corpus | None,
+    resume: bool,
+    callbacks: list[TrainerCallback] | None = None,
+) -> ElmoPretrainer:
+    """Do the work of `pretrain` in an output folder that is locked."""
     keep_freed_memory()
     output, recipe = Path(settings.output), settings.recipe
+    settings.text |= {"sha256": corpus.sha256, "held_out_sha256": None if held_out is None else held_out.sha256}
+    settings.vocabulary_sha256 = vocabulary_sha256(tokenizer)
+    check_tokenizer(tokenizer, model.config)
     if held_out is None:
         train_sentences, held_out_sentences = hold_out(corpus, settings.held_out_words, settings.seed)
         held_out = corpus
     else:
         train_sentences, held_out_sentences = np.arange(len(corpus)), np.arange(len(held_out))
+        if not len(held_out):
+            raise ValueError("The held-out text must contain words; there are none.")
     words = int(np.diff(corpus.offsets)[train_sentences].sum()) + len(train_sentences)  # with sentence ends
     settings.processes = world_size()
     if words < settings.words_per_step:
@@ -233,10 +351,13 @@ def pretrain(
     settings.text |= {"words": words, "sentences": len(train_sentences), "held_out": len(held_out_sentences)}
     settings.model = model.config.to_diff_dict()
     settings.model.pop("transformers_version", None)
-    steps = settings.steps or max(round(recipe.epochs * words / settings.words_per_step), 1)
+    steps = settings.steps or recipe.epochs * words / settings.words_per_step
+    if steps > MAX_NUMBER:
+        raise ValueError(f"A run must have at most {MAX_NUMBER:,} steps; {recipe.epochs:g} epochs have {steps:.3g}.")
+    steps = max(round(steps), 1)
 
     shape = {"rows": recipe.rows, "window": recipe.window}
-    process = {"rank": int(os.environ.get("RANK", 0)), "world_size": settings.processes}  # RANK is set by torchrun
+    process = {"rank": rank(), "world_size": settings.processes}
     windows = Windows(corpus, tokenizer, train_sentences, seed=settings.seed, **shape, **process)
     held_out_windows = None
     if len(held_out_sentences):
@@ -254,7 +375,6 @@ def pretrain(
 
     checkpoint = checkpoint_to_resume(settings) if resume else None
     if trainer.is_world_process_zero():
-        output.mkdir(parents=True, exist_ok=True)
         with new_file(output / SETTINGS_FILE) as unfinished:
             unfinished.write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
         print(
@@ -286,21 +406,55 @@ def hold_out(corpus: Corpus, words: int, seed: int) -> tuple[np.ndarray, np.ndar
 
 
 def checkpoint_to_resume(settings: Settings) -> Path | None:
-    """Return the last checkpoint of the run, None if there is none yet; raise if the run has other settings."""
+    """Return the last undamaged checkpoint of the run, None to start from the beginning.
+
+    Raise if the run has other settings, or if all of its complete checkpoints are damaged.
+    """
     output = Path(settings.output)
-    differences = settings.differences(json.loads((output / SETTINGS_FILE).read_text(encoding="utf-8")))
+    check_same_run(settings, output)
+    last, problems, damaged = None, [], False
+    for _, path in checkpoints(output):
+        problem = find_damage(path)
+        if problem is None:
+            check_same_run(settings, path)
+            last = path
+            break
+        problems.append(f"{path} cannot be used ({problem})")
+        damaged |= (path / CHECKSUMS_FILE).exists()  # else it is incomplete: the run was killed while it was written
+    if last is None and damaged:
+        raise ValueError(
+            f"{output} has no undamaged checkpoint; {'; '.join(problems)}: restore one from a copy, or remove them "
+            "to train from the beginning."
+        )
+    if problems and rank() == 0:
+        where = f"continues from {last.name}" if last else "starts from the beginning"
+        print(f"{'; '.join(problems)}: training {where}.", file=sys.stderr)
+    return last
+
+
+def check_same_run(settings: Settings, folder: Path):
+    """Raise if the settings in a folder are not those of this run."""
+    saved = read_json(folder / SETTINGS_FILE)
+    if "vocabulary_sha256" not in saved:
+        raise ValueError(
+            f"{folder} was written by an older version of transformers-elmo, whose runs cannot be resumed: "
+            "start a new run in another --output."
+        )
+    differences = settings.differences(saved)
     if differences:
         raise ValueError(
-            f"A run must be resumed with its own settings, but {'; '.join(differences)}: "
+            f"A run must be resumed with its own settings, but in {folder} {'; '.join(differences)}: "
             "restore them, or start a new run in another --output."
         )
-    return last_checkpoint(output)
 
 
 def save(trainer: ElmoPretrainer, corpus: Corpus, settings: Settings):
     """Save the model, its tokenizer and its card; move them into the output folder when all are complete."""
     model, output = trainer.model, Path(settings.output)
     weights = {name: w.half() if settings.save_half else w for name, w in model.state_dict().items()}
+    for name, weight in weights.items():
+        if not torch.isfinite(weight).all():
+            raise ValueError(f"{name} has numbers beyond float16: leave out --half, and continue with --resume.")
     with scratch_folder(output) as unfinished:
         # The configuration says float32 even if the weights are stored in float16: the model computes in float32.
         model.save_pretrained(unfinished, state_dict=weights)
@@ -321,5 +475,6 @@ def save(trainer: ElmoPretrainer, corpus: Corpus, settings: Settings):
             sections=[section],
         )
         (unfinished / "README.md").write_text(card, encoding="utf-8")
-        for file in unfinished.iterdir():
+        # The configuration last: with it, the folder is a checkpoint.
+        for file in sorted(unfinished.iterdir(), key=lambda file: file.name == "config.json"):
             file.replace(output / file.name)

@@ -3,7 +3,6 @@
 """A Trainer for the two language models: LSTM states carried between windows, exact resume, and optimizers."""
 
 import ctypes
-import json
 import math
 import shutil
 import sys
@@ -15,6 +14,7 @@ from torch import nn
 from transformers import Trainer, TrainerControl, TrainingArguments
 
 from ..modeling_elmo import BiLMState, ElmoForPreTraining
+from .output import SETTINGS_FILE, last_checkpoint, remove_old_checkpoints, write_checksums
 from .recipe import Settings
 from .windows import IGNORE_INDEX, Windows
 
@@ -52,7 +52,6 @@ class ElmoPretrainer(Trainer):
             eval_strategy="steps" if held_out is not None else "no",
             eval_steps=settings.eval_every,
             save_steps=settings.save_every,
-            save_total_limit=2,
             ignore_data_skip=True,  # the windows restore their own position
             disable_tqdm=True,
             report_to=settings.report_to,
@@ -89,23 +88,31 @@ class ElmoPretrainer(Trainer):
         outputs = model(**inputs, state=self.lstm_state)
         self.lstm_state = outputs["state"]
         if not torch.isfinite(outputs["loss"]):
-            raise RuntimeError(self._divergence_message("loss", float(outputs["loss"].detach())))
+            raise RuntimeError(self._divergence_message("loss", outputs["loss"].detach(), self.state.global_step + 1))
         loss = outputs["loss"] * self.settings.recipe.loss_scale
         return (loss, outputs) if return_outputs else loss
 
     def _clip_grad_norm(self, model: nn.Module) -> torch.Tensor:
         norm = super()._clip_grad_norm(model)
         if not math.isfinite(float(norm)):
-            raise RuntimeError(self._divergence_message("gradient norm", float(norm)))
+            raise RuntimeError(self._divergence_message("gradient norm", norm, self.state.global_step + 1))
         return norm
 
-    def _divergence_message(self, what: str, value: float) -> str:
-        last = last_checkpoint(self.args.output_dir)
-        saved = f"the last good checkpoint is {last}" if last else "no checkpoint has been saved yet"
+    def _divergence_message(self, what: str, value: torch.Tensor | float, step: int) -> str:
+        ways = "from the beginning"
+        if last := last_checkpoint(self.args.output_dir):
+            ways += f" or from the last good weights (--init {last}, without --size, --config and --vocab)"
         return (
-            f"The {what} became {value} at step {self.state.global_step + 1}; {saved}. "
-            "Try a lower --learning-rate, or float32 instead of --bf16."
+            f"The {what} became {float(value)} at step {step}: train again in another --output with a "
+            f"lower --learning-rate{' or without --bf16' * self.settings.bf16}, {ways}."
         )
+
+    def check_weights(self):
+        """Raise if training has diverged in its last step, whose effect no loss has shown yet."""
+        for name, weight in self.model.named_parameters():
+            if not torch.isfinite(weight).all():
+                value = weight.detach()[~torch.isfinite(weight)][0]
+                raise RuntimeError(self._divergence_message(f"weight {name}", value, self.state.global_step))
 
     def log(self, logs: dict[str, float], start_time: float | None = None):
         if "loss" in logs:
@@ -124,8 +131,10 @@ class ElmoPretrainer(Trainer):
             losses = self.accelerator.reduce(losses.to(self.args.device)).cpu()
         forward, backward = (losses[:, 0] / losses[:, 1]).tolist()
         loss = (forward + backward) / 2
-        metrics = {"loss": loss, "perplexity": math.exp(loss)}
-        metrics |= {"forward_perplexity": math.exp(forward), "backward_perplexity": math.exp(backward)}
+        if not math.isfinite(loss):
+            raise RuntimeError(self._divergence_message("held-out loss", loss, self.state.global_step))
+        metrics = {"loss": loss, "perplexity": perplexity(loss)}
+        metrics |= {"forward_perplexity": perplexity(forward), "backward_perplexity": perplexity(backward)}
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -147,12 +156,26 @@ class ElmoPretrainer(Trainer):
             self.lstm_state = outputs.to(self.args.device), cells.to(self.args.device)
 
     def _save_checkpoint(self, model: nn.Module, trial):
+        self.check_weights()
+        output, step = Path(self.args.output_dir), self.state.global_step
+        folder = output / f"checkpoint-{step}"
+        is_main = self.is_world_process_zero()
+        if is_main:
+            shutil.rmtree(folder, ignore_errors=True)  # an incomplete or damaged one
+        self.accelerator.wait_for_everyone()
         try:
             super()._save_checkpoint(model, trial)
-        except (OSError, RuntimeError, SafetensorError) as error:
-            folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+            self.accelerator.wait_for_everyone()
+            if is_main:
+                shutil.copyfile(output / SETTINGS_FILE, folder / SETTINGS_FILE)
+                write_checksums(folder)  # last: a checkpoint without them is incomplete
+        except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
-            raise OSError(f"The checkpoint {folder} could not be written ({error}): is the disk full?") from error
+            if isinstance(error, (OSError, RuntimeError, SafetensorError)):
+                raise OSError(f"The checkpoint {folder} could not be written ({error}): is the disk full?") from error
+            raise
+        if is_main:
+            remove_old_checkpoints(output, step)
 
 
 def uses_cpu(settings: Settings) -> bool:
@@ -172,6 +195,10 @@ def held_out_losses(model: ElmoForPreTraining, windows: Windows) -> torch.Tensor
     return sums
 
 
+def perplexity(loss: float) -> float:
+    return math.exp(loss) if loss < 700 else math.inf
+
+
 def last_perplexities(history: list[dict]) -> tuple[float, float, float] | None:
     """Return the last held-out perplexities in a log: of both directions, forward and backward."""
     for row in reversed(history):
@@ -182,20 +209,6 @@ def last_perplexities(history: list[dict]) -> tuple[float, float, float] | None:
 
 def reader_state_file(checkpoint: str | Path, rank: int) -> Path:
     return Path(checkpoint) / f"reader_state-{rank}.pt"
-
-
-def last_checkpoint(folder: str | Path) -> Path | None:
-    """Return the last complete checkpoint in a folder, None if there is none."""
-    checkpoints = {int(path.name.split("-")[1]): path for path in Path(folder).glob("checkpoint-[0-9]*")}
-    for _, path in sorted(checkpoints.items(), reverse=True):
-        try:
-            json.loads((path / "trainer_state.json").read_text())  # the last file that Trainer writes
-            processes = len(list(path.glob("rng_state*.pth")))
-            if processes and all(reader_state_file(path, rank).is_file() for rank in range(processes)):
-                return path
-        except (OSError, ValueError):
-            continue
-    return None
 
 
 class MuonAndAdamW(torch.optim.Optimizer):

@@ -5,6 +5,7 @@
 Each format has a module of its own, whose opener returns a `Source`.
 """
 
+import os
 import re
 import zipfile
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import numpy as np
 from ...configuration_elmo import ElmoConfig
 from ...files import one_line, read_json
 from ...tokenization_elmo import ElmoTokenizer
-from ..archives import is_tar, unpack_tar, unpack_zip
+from ..archives import MAX_DEPTH, is_tar, unpack_tar, unpack_zip
 from ..weight_names import NameTable
 
 
@@ -136,7 +137,9 @@ def open_source(path: Path, extra_files: ExtraFiles, scratch: Path) -> Source:
         if path.with_name(path.name + ".index").is_file():
             return tensorflow.open_checkpoint(path, extra_files)
         raise FileNotFoundError(f"{path} must be a file or folder with a released ELMo; it does not exist.")
-    if zipfile.is_zipfile(path) and path.suffix != ".pkl":  # torch files are zip archives too
+    if not path.is_file():
+        raise ValueError(f"{path} must be a file or folder with a released ELMo; it is a device or a pipe.")
+    if zipfile.is_zipfile(path) and path.suffix not in (".pkl", ".th"):  # torch files are zip archives too
         return open_folder(unpack_zip(path, scratch), extra_files, scratch)
     if is_tar(path):
         return open_folder(unpack_tar(path, scratch), extra_files, scratch)
@@ -150,7 +153,24 @@ def open_source(path: Path, extra_files: ExtraFiles, scratch: Path) -> Source:
     )
 
 
-def open_folder(folder: Path, extra_files: ExtraFiles, scratch: Path) -> Source:
+def check_links(source: Source, path: Path, extra_files: ExtraFiles):
+    """Raise if a file that the user did not name is a link out of the source's folder, as its text may be secret.
+
+    The Hub's cache consists of links, from `snapshots/REVISION/NAME` to `blobs/HASH`.
+    """
+    folder = (path if path.is_dir() else path.parent).resolve()
+    for file in source.files:
+        target = file.resolve()
+        named = file in (path, extra_files.options, extra_files.vocab, extra_files.softmax)
+        in_cache = target.parent.name == "blobs" and target.parents[1] / "snapshots" in folder.parents
+        if not named and not target.is_relative_to(folder) and not in_cache and target != Path(os.path.abspath(file)):
+            raise ValueError(
+                f"{file} must be a file, or a link to one within {folder}; it is a link to {target}: replace it with "
+                "the file itself if you trust the source."
+            )
+
+
+def open_folder(folder: Path, extra_files: ExtraFiles, scratch: Path, depth: int = 0) -> Source:
     """Open the released ELMo in a folder that contains exactly one."""
     visible = [path for path in folder.iterdir() if not path.name.startswith(".")]
     names = {path.name for path in visible}
@@ -183,11 +203,11 @@ def open_folder(folder: Path, extra_files: ExtraFiles, scratch: Path) -> Source:
         )
     for opener in found.values():
         return opener()
-    if "config.json" in names and read_json(folder / "config.json").get("model_type") == "elmo":
+    if (folder / "config.json").is_file() and read_json(folder / "config.json").get("model_type") == "elmo":
         raise ValueError(f"{folder} must be an ELMo of another format; it is already a Hugging Face checkpoint.")
     subfolders = [path for path in visible if path.is_dir()]
-    if len(subfolders) == 1:  # usual in archives
-        return open_folder(subfolders[0], extra_files, scratch)
+    if len(subfolders) == 1 and depth < MAX_DEPTH:  # usual in archives
+        return open_folder(subfolders[0], extra_files, scratch, depth + 1)
     raise ValueError(
         f"{folder} must contain a released ELMo: options.json with .hdf5 weights or a TensorFlow checkpoint, "
         "encoder.pkl with token_embedder.pkl, or a model.tar.gz; "

@@ -87,28 +87,32 @@ def elmo_arrays(arrays: dict[str, StoredArray], path: Path, notes: list[str]) ->
 
 def elmo_settings(config) -> dict:
     """Return the settings of the ELMo, which may be anywhere in a model's configuration."""
-    if isinstance(config, list):
-        return next((found for part in config if (found := elmo_settings(part))), {})
-    if not isinstance(config, dict):
-        return {}
-    return config if "options_file" in config else elmo_settings(list(config.values()))
+    parts = [config]  # not recursive, as a stranger's file may be nested deeply
+    while parts:
+        part = parts.pop()
+        if isinstance(part, dict) and "options_file" in part:
+            return part
+        children = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        parts += reversed(list(children))
+    return {}
 
 
 def find_options(
     folder: Path, extra_files: ExtraFiles, settings: dict, arrays: dict[str, StoredArray]
 ) -> tuple[dict, Path]:
-    """Return the options of the biLM: passed by the user, archived, on disk, or those of AllenNLP's releases."""
+    """Return the options of the biLM: passed by the user, archived, or those of AllenNLP's releases.
+
+    A path in the archive's config.json is not read: it is the archive's author who chose it.
+    """
     name, weights = str(settings.get("options_file", "")), folder / "weights.th"
     if (path := extra_files.get("options")) is not None:
         return read_json(path), path
-    for candidate in (*folder.glob("fta/**/*options*"), *folder.glob("*options*.json"), Path(name)):
+    for candidate in (*folder.glob("fta/**/*options*"), *folder.glob("*options*.json")):
         if candidate.is_file():
             return read_json(candidate), candidate
     if not re.search(r"/elmo_2x\d+_\d+_2048cnn_[12]xhighway(_\w+)?_options\.json$", name):
-        raise FileNotFoundError(
-            f"{weights} requires the options of its ELMo, but "
-            f"{f'{name} is not a local file' if name else 'config.json does not name them'}: pass them with --options."
-        )
+        problem = f"{name} is not in the archive" if name else "config.json does not name them"
+        raise FileNotFoundError(f"{weights} requires the options of its ELMo, but {problem}: pass them with --options.")
     options = options_from_shapes(
         arrays=arrays,
         names={

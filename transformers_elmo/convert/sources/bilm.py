@@ -5,7 +5,10 @@
 The other formats that derive from bilm-tf share its options, its vocabulary and `bilm_source`.
 """
 
+import faulthandler
 import io
+import math
+import os
 import re
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -23,11 +26,13 @@ from .. import numpy_elmo, weight_names
 from . import ExtraFiles, Source, StoredArray
 
 HDF5_SUFFIXES = (".hdf5", ".h5")
+HDF5_FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}  # others may need a plugin
+MAX_COMPRESSION = 100  # trained weights hardly compress at all
 SPECIAL_WORDS = ("<S>", "</S>", "<UNK>")
 
 KINDS = {
-    (int,): "an integer",
-    (int, float): "a number",
+    (int,): "an integer below 2^63",
+    (int, float): "a finite number",
     (bool,): "true or false",
     (str,): "a string",
     (list,): "a list",
@@ -50,7 +55,7 @@ BILM_OPTIONS = {
     "char_cnn.n_highway": (INTEGER, False),
     "char_cnn.max_characters_per_token": (INTEGER, False),
 }
-MAX_CHARACTERS_PER_TOKEN = 10_000  # a larger number is a mistake and would exhaust the memory
+MAX_CHARACTER_FEATURES = 1_000_000  # of a word: ten times those of the largest release; more would exhaust the memory
 
 
 def weights_in(folder: Path) -> list[Path]:
@@ -87,16 +92,47 @@ def open_hdf5_weights(weights: Path, extra_files: ExtraFiles) -> Source:
 
 
 def hdf5_files_in(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.suffix in HDF5_SUFFIXES)
+    return sorted(path for path in folder.iterdir() if path.suffix in HDF5_SUFFIXES and path.is_file())
 
 
 def hdf5_groups(path: Path) -> list[str]:
     """Return the names at the top level, which is quick even for a file with a million vectors."""
-    with open_hdf5(path) as file:
-        return list(file)
+
+    def names():
+        with open_hdf5(path) as file:
+            return [str(name) for name in file]  # h5py returns bytes for a name that is not UTF-8
+
+    check_that_it_does_not_crash(path, names)
+    return names()
 
 
 def hdf5_arrays(path: Path) -> dict[str, StoredArray]:
+    """Return the datasets of an untrusted file; raise if it refers to other files or claims what it does not store."""
+    check_that_it_does_not_crash(path, lambda: [array.load() for array in list_datasets(path).values()])
+    return list_datasets(path)
+
+
+def check_that_it_does_not_crash(path: Path, read: Callable[[], object]):
+    """Raise if reading a file kills the process: the HDF5 library does not survive some damaged files.
+
+    It is tried in a forked process, where there is `fork`; exceptions are raised when the file is read in earnest.
+    """
+    if not hasattr(os, "fork"):
+        return
+    child = os.fork()
+    if child == 0:
+        try:
+            faulthandler.disable()  # the crash is expected
+            read()
+        finally:
+            os._exit(0)  # without Python's cleanup, which belongs to the parent
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        raise OSError(f"{path} must be an HDF5 file; it is damaged, and crashes the HDF5 library: download it again.")
+
+
+def list_datasets(path: Path) -> dict[str, StoredArray]:
+    """Return the datasets of a file after a check of each. None is read yet."""
     arrays: dict[str, StoredArray] = {}
 
     def load(name):
@@ -104,12 +140,47 @@ def hdf5_arrays(path: Path) -> dict[str, StoredArray]:
             return file[name][...]
 
     def collect(name, item):
-        if hasattr(item, "shape"):  # a dataset, not a group
-            arrays[name] = StoredArray(path, name, item.shape or (), load=lambda: load(name))
+        if hasattr(item, "shape"):
+            check_dataset(path, name, item)
+            arrays[name] = StoredArray(path, name, item.shape, load=lambda: load(name))
+        elif hasattr(item, "keys"):
+            check_links(path, item)
 
     with open_hdf5(path) as file:
+        check_links(path, file)
         file.visititems(collect)
     return arrays
+
+
+def check_links(path: Path, group):
+    """Raise if a group has a link to another file or to another name."""
+    for name in group:
+        if type(group.get(name, getlink=True)).__name__ != "HardLink":
+            raise ValueError(
+                f"{path} must contain its own datasets; {name} is a link to something else, which was not followed."
+            )
+
+
+def check_dataset(path: Path, name: str, dataset):
+    """Raise if reading a dataset would open another file, load a plugin or take far more memory than it stores."""
+    if dataset.is_virtual or dataset.external:
+        raise ValueError(f"{path} must contain its own datasets; {name} is stored in another file, which was not read.")
+    if dataset.dtype.kind not in "fiu" or dataset.shape is None:
+        found = "empty" if dataset.shape is None else f"of dtype {dataset.dtype}"
+        raise ValueError(f"{path}: {name} must contain numbers; it is {found}.")
+    properties = dataset.id.get_create_plist()
+    filters = {properties.get_filter(number)[0] for number in range(properties.get_nfilters())}
+    if not filters <= HDF5_FILTERS.keys():
+        known = ", ".join(HDF5_FILTERS.values())
+        raise ValueError(f"{path}: {name} must be uncompressed or use {known}; it uses the filter {max(filters)}.")
+    # A chunk may be larger than the dataset.
+    claimed = dataset.dtype.itemsize * max(math.prod(size) for size in (dataset.shape, dataset.chunks, [0]) if size)
+    stored = min(dataset.id.get_storage_size(), path.stat().st_size)
+    if claimed > (MAX_COMPRESSION * stored + (1 << 20) if filters and stored else stored):
+        raise ValueError(
+            f"{path}: {name} must be stored in the file; it claims {claimed:,} bytes and stores {stored:,}: the file "
+            "is damaged or incomplete, download it again."
+        )
 
 
 @contextmanager
@@ -118,10 +189,10 @@ def open_hdf5(path: Path):
     try:
         with h5py.File(path) as file:
             yield file
-    except (OSError, RuntimeError, KeyError) as error:
-        if isinstance(error, PermissionError):
+    except Exception as error:  # a damaged file can raise any exception
+        if isinstance(error, PermissionError) or str(error).startswith(str(path)):  # the message is complete
             raise
-        raise OSError(f"{path} must be an HDF5 file; it is not, or it is truncated.") from error
+        raise OSError(f"{path} must be an HDF5 file; it is not, or it is damaged or truncated.") from error
 
 
 def import_h5py(task: str):
@@ -267,7 +338,7 @@ def check_rows(array: StoredArray, options: dict, options_file: Path, words: lis
     ):
         if number not in (None, rows):
             raise ValueError(
-                f"{what} must be {rows}, the number of rows of {array.name} in {array.file}; it is {number!r}."
+                f"{what} must be {rows}, the number of rows of {array.name} in {array.file}; it is {number!r:.40}."
             )
     missing = [] if words is None else [word for word in SPECIAL_WORDS if word not in words]
     if missing:
@@ -288,7 +359,9 @@ def bilm_config(options: dict, path: Path, **fields) -> ElmoConfig:
         value = group.get(key)
         if value is None and is_required:
             raise ValueError(f"{path} must contain the options of a bilm-tf model; it lacks {name}.")
-        if value is not None and (not isinstance(value, types) or (isinstance(value, bool) and bool not in types)):
+        has_type = isinstance(value, types) and (not isinstance(value, bool) or bool in types)
+        is_huge = isinstance(value, int | float) and not abs(value) < 2**63  # or NaN
+        if value is not None and (not has_type or is_huge):
             raise ValueError(f"{path}: {name} must be {KINDS[types]}; it is {value!r:.40}.")
     try:
         config = ElmoConfig.from_bilm_options(options, **fields)
@@ -299,10 +372,12 @@ def bilm_config(options: dict, path: Path, **fields) -> ElmoConfig:
 
 
 def check_max_characters(config: ElmoConfig, path: Path):
-    if config.max_characters_per_token > MAX_CHARACTERS_PER_TOKEN:
+    """Raise if the character CNN computes too many numbers: each filter at each character of a word."""
+    filters = sum(number for _, number in config.char_filters) if "characters" in config.inputs else 1
+    if config.max_characters_per_token * filters > MAX_CHARACTER_FEATURES:
         raise ValueError(
-            f"{path}: max_characters_per_token must be at most {MAX_CHARACTERS_PER_TOKEN}; "
-            f"it is {config.max_characters_per_token}."
+            f"{path}: max_characters_per_token must be at most {MAX_CHARACTER_FEATURES // filters} for {filters} "
+            f"filters; it is {config.max_characters_per_token}."
         )
 
 

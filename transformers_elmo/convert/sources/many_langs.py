@@ -115,10 +115,10 @@ def find_options(folder: Path) -> tuple[dict, Path]:
         raise ValueError(
             f"{folder / 'config.json'}: config_path must be the path of a .json file; it is {config_path!r}."
         )
-    name = Path(config_path.replace("\\", "/")).name
+    name = Path(config_path.replace("\\", "/")).name[:255]
     found = [path for path in (folder / name, folder / "configs" / name) if path.is_file()]
     if not found and name != PUBLISHED_OPTIONS_FILE:
-        raise FileNotFoundError(f"{folder} must contain {name}, the config_path of config.json; it does not.")
+        raise FileNotFoundError(f"{folder} must contain {name!r:.80}, the config_path of config.json; it does not.")
     options, path = (read_json(found[0]), found[0]) if found else (PUBLISHED_OPTIONS, folder / "config.json")
     for part in ("token_embedder", "encoder"):
         published, group = PUBLISHED_OPTIONS[part], options.get(part)
@@ -142,8 +142,13 @@ def read_entries(
         return None, 0
     name = f"{kind}_emb_layer.embedding.weight"
     embedding = arrays.get(name)
-    if embedding is None or len(embedding.shape) != 2:
-        raise ValueError(f"{folder / 'token_embedder.pkl'} must contain the embedding {name}, as {kind}_dim is not 0.")
+    # Without the second size, an empty tensor could have any number of rows.
+    if embedding is None or embedding.shape[1:] != (embedder[f"{kind}_dim"],):
+        found = "it does not" if embedding is None else f"its shape is {embedding.shape}"
+        raise ValueError(
+            f"{folder / 'token_embedder.pkl'} must contain the embedding {name} with {embedder[f'{kind}_dim']} "
+            f"columns, the {kind}_dim; {found}."
+        )
     path, rows = folder / f"{kind}.dic", embedding.shape[0]
     if not path.is_file():
         raise FileNotFoundError(f"{path} is required, as {kind}_dim is not 0; it is missing.")
@@ -169,7 +174,7 @@ def read_dictionary(path: Path) -> dict[str, int]:
         fields = line.strip().split("\t")
         # As in ELMoForManyLangs, a character that is lost by stripping the line is read as an ideographic space.
         key, number = fields if len(fields) == 2 else ("\u3000", fields[-1])
-        if len(fields) > 2 or not number.isdecimal():
+        if len(fields) > 2 or not number.isdecimal() or len(number) > 18:
             raise ValueError(f"{path} must have an entry, a tab and a number on each line; it has {line!r:.80}.")
         entries[key] = int(number)
     return entries

@@ -38,4 +38,11 @@ def pickled_arrays(path: Path) -> dict[str, StoredArray]:
 
 
 def stored_tensor(path: Path, name: str, tensor: torch.Tensor) -> StoredArray:
+    if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_quantized or tensor.is_nested:
+        raise ValueError(f"{path}: {name} must be a dense tensor that is stored in the file; it is not.")
+    claimed, stored = tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes()
+    if claimed > stored:  # rows that repeat without being stored
+        raise ValueError(f"{path}: {name} must be stored in full; it claims {claimed:,} bytes and stores {stored:,}.")
+    if tensor.dtype == torch.bool or tensor.is_complex():
+        raise ValueError(f"{path}: {name} must contain numbers; its dtype is {tensor.dtype}.")
     return StoredArray(path, name, tuple(tensor.shape), load=lambda: tensor.detach().float().numpy())
