@@ -488,6 +488,11 @@ MUTANTS = [
             "itertools.chain(filter(None, lines)) if num_blank else itertools.chain(itertools.repeat(",
         ),
     ),
+    *in_file(
+        "embed/job.py",
+        "embed/test_job.py",
+        ("vectors that are NaN are written", "if not np.isfinite(rows).all():", "if False:"),
+    ),
     # text
     *in_file(
         "text.py",
@@ -603,7 +608,6 @@ MUTANTS = [
             "pass",
         ),
         ("resumed with another random state", "        super()._load_rng_state(checkpoint)\n", ""),
-        ("resumed from the first checkpoint", "reverse=True", "reverse=False"),
     ),
     *in_file(
         "pretrain/trainer.py",
@@ -674,6 +678,23 @@ MUTANTS = [
             "resumed with other settings",
             'f.metadata.get("must_match_on_resume", True)',
             'f.metadata.get("must_match_on_resume", False)',
+        ),
+    ),
+    *in_file(
+        "pretrain/output.py",
+        "pretrain/test_output.py",
+        ("resumed from the first checkpoint", "reverse=True", "reverse=False"),
+        ("resumed from a damaged checkpoint", "if sha256_of(folder / name) != checksum:", "if False:"),
+        ("two runs write to one folder", "            lock(file)\n", ""),
+    ),
+    *in_file(
+        "pretrain/job.py",
+        "pretrain/test_job.py -k same_files",
+        ("resumed with another text", '{"sha256": corpus.sha256,', '{"sha256": "",'),
+        (
+            "resumed with another vocabulary",
+            "settings.vocabulary_sha256 = vocabulary_sha256(tokenizer)",
+            'settings.vocabulary_sha256 = "same"',
         ),
     ),
     *in_file(
@@ -751,6 +772,21 @@ MUTANTS = [
         "convert/sources/bilm.py",
         "convert/test_bad_sources.py -k bad_sources",
         ("hdf5: a vocabulary of another size is accepted", "if number not in (None, rows):", "if False:"),
+    ),
+    *in_file(
+        "convert/sources/bilm.py",
+        "convert/test_hostile_sources.py",
+        (
+            "hdf5: a dataset stored in another file is read",
+            "if dataset.is_virtual or dataset.external:",
+            "if dataset.is_virtual:",
+        ),
+        (
+            "hdf5: a dataset composed of other files is read",
+            "if dataset.is_virtual or dataset.external:",
+            "if dataset.external:",
+        ),
+        ("hdf5: links are followed", '.__name__ != "HardLink":', '.__name__ == "":'),
     ),
     *in_file(
         "convert/sources/allennlp.py",
@@ -864,6 +900,7 @@ MUTANTS = [
     *in_file(
         "convert/export.py",
         "convert/test_export.py",
+        ("weights that are NaN are written", "            check_finite(name, array)\n", ""),
         ("forget bias subtracted from the output gate", "exact.chunk(4)[1]", "exact.chunk(4)[2]"),
         (
             "vocabulary with a row for padding",
@@ -878,6 +915,16 @@ MUTANTS = [
         ),
     ),
     # push
+    *in_file(
+        "convert/push.py",
+        "convert/test_push.py -k link",
+        ("links out of the folder are uploaded", "is_relative_to(folder.resolve()):", "exists():"),
+    ),
+    *in_file(
+        "convert/push.py",
+        "convert/test_push.py -k byte_for_byte",
+        ("every file in the folder is uploaded", "if OPTIONAL_FILE.fullmatch(path.name)]", "if path.is_file()]"),
+    ),
     *in_file(
         "convert/push.py",
         "convert/test_push.py -k private",
@@ -916,6 +963,12 @@ MUTANTS = [
     *in_file(
         "convert/download.py",
         "convert/test_download.py",
+        ("the part of one mirror is completed by another", 'known = known if started == url else ""', "pass"),
+        (
+            "redirects from https to http are followed",
+            'if urlsplit(request.full_url).scheme == "https" and urlsplit(url).scheme != "https":',
+            "if False:",
+        ),
         ("hash not compared", "if file.sha256 is not None and", "if False and"),
         (
             "hash of a cached file not compared",
