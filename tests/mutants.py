@@ -16,6 +16,7 @@ import multiprocessing
 import os
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -1171,6 +1172,7 @@ def run_pytest(copy: Path, output: Path, tests: str):
     file = os.open(output, os.O_WRONLY | os.O_CREAT)
     os.dup2(file, sys.stdout.fileno())
     os.dup2(file, sys.stderr.fileno())
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background, also by the tests' processes
     for name in OUTSIDE:
         os.environ.pop(name, None)
     os.environ |= {"PYTHONPATH": str(copy), "TMPDIR": str(copy.parent)}
