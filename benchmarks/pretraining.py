@@ -70,7 +70,7 @@ def plain(model: ElmoForPreTraining, batch: dict, state):
     for layer, *pairs in zip(model.elmo.bilm.layers, *state):
         for d, (lstm, h, c) in enumerate(zip((layer.forward_lstm, layer.backward_lstm), *pairs)):
             x = F.dropout(layers[d], config.dropout)
-            inputs = lstm.cast_inputs(x.flatten(0, 1), h, c)
+            inputs = lstm(x.flatten(0, 1), h, c)
             outputs, h, c = plain_lstm(*inputs, [rows] * steps, config.cell_clip, config.projection_clip)
             outputs = outputs.view_as(x)
             layers[d] = outputs + x if layer.residual else outputs
@@ -86,7 +86,8 @@ def plain(model: ElmoForPreTraining, batch: dict, state):
 def plain_word_vectors(encoder, char_ids: torch.Tensor) -> torch.Tensor:
     """Encode words from their characters: (T, B, W) -> (T, B, P)."""
     embedded = encoder.characters.embedding(char_ids.flatten(0, 1)).transpose(1, 2)  # (N, D, W)
-    x = torch.cat([convolution(embedded).max(-1).values for convolution in encoder.characters.convolutions], 1)
+    convolved = [F.conv1d(embedded, each.weight, each.bias) for each in encoder.characters.convolutions]
+    x = torch.cat([each.max(-1).values for each in convolved], 1)
     x = encoder.characters.activation(x)
     for highway in encoder.characters.highways:
         gate = torch.sigmoid(highway.carry(x))

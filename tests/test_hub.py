@@ -19,6 +19,7 @@ import torch
 import transformers
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import BadRequestError, EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoTokenizer, pipeline
 from transformers.dynamic_module_utils import get_relative_import_files
 
@@ -444,6 +445,92 @@ def test_contradicting_weights_raise_an_error(checkpoints, tmp_path, inputs, cha
     with pytest.raises(RuntimeError, match="contradict its configuration") as error:
         getattr(transformers, opened_as).from_pretrained(path)
     assert str(path) in str(error.value) and is_one_sentence(error)
+
+
+@pytest.mark.parametrize("opened_as", CLASSES)
+@pytest.mark.parametrize("changes", [{"lstm_dim": 38}, {"char_vocab_size": 261}, {"num_hidden_layers": 3}], ids=str)
+def test_a_bilm_of_another_size_is_never_ignored(checkpoints, tmp_path, changes, opened_as):
+    path = shutil.copytree(checkpoints["characters", opened_as][0], tmp_path / "contradicting")
+    change_config(path, **changes)
+    with pytest.raises(RuntimeError, match="contradict its configuration") as error:
+        getattr(transformers, opened_as).from_pretrained(path, ignore_mismatched_sizes=True)
+    assert is_one_sentence(error)
+
+
+def test_a_head_of_another_size_is_replaced_if_asked(checkpoints):
+    path, before = checkpoints["characters", "AutoModelForTokenClassification"]
+    with pytest.raises(RuntimeError, match=r"classifier\.bias has shape \(3,\), not \(7,\)"):
+        ElmoForTokenClassification.from_pretrained(path, num_labels=7)
+    model = ElmoForTokenClassification.from_pretrained(path, num_labels=7, ignore_mismatched_sizes=True)
+    assert model.classifier.out_features == 7
+    outputs = arrays_of(model, ElmoTokenizer.from_pretrained(path), TEXTS)
+    assert difference(without(outputs, "head"), without(before, "head")) == 0.0
+
+
+@pytest.mark.parametrize("opened_as", CLASSES)
+def test_weights_of_another_model_raise_an_error(checkpoints, tmp_path, opened_as):
+    """transformers would initialize everything at random, and only warn."""
+    path = shutil.copytree(checkpoints["characters", "AutoModel"][0], tmp_path / "foreign")
+    save_file({"bert.embeddings.weight": torch.ones(3, 4)}, path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(RuntimeError, match=r"contradict its configuration: .* is missing") as error:
+        getattr(transformers, opened_as).from_pretrained(path)
+    assert is_one_sentence(error)
+
+
+def test_missing_head_of_its_own_class_raises_an_error(checkpoints, tmp_path):
+    path = shutil.copytree(checkpoints["characters", "AutoModelForTokenClassification"][0], tmp_path / "headless")
+    weights = load_file(path / "model.safetensors")
+    del weights["classifier.weight"]
+    save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(RuntimeError, match=r"contradict its configuration: classifier\.weight is missing"):
+        ElmoForTokenClassification.from_pretrained(path)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"lstm_dim": 10**6, "projection_dim": 10**6}, {"char_embedding_dim": 2**24}], ids=str
+)
+@pytest.mark.parametrize("opened_as", CLASSES)
+def test_huge_sizes_are_refused_before_memory_is_allocated(checkpoints, tmp_path, changes, opened_as):
+    path = shutil.copytree(checkpoints["characters", "AutoModel"][0], tmp_path / "huge")
+    change_config(path, **changes)
+    for options in ({}, {"ignore_mismatched_sizes": True}):
+        with pytest.raises(RuntimeError, match="contradict its configuration"):
+            getattr(transformers, opened_as).from_pretrained(path, **options)
+
+
+def test_integer_weights_raise_an_error(checkpoints, tmp_path):
+    path = shutil.copytree(checkpoints["characters", "AutoModel"][0], tmp_path / "integers")
+    weights = load_file(path / "model.safetensors")
+    weights["mix.gamma"] = torch.ones(1, dtype=torch.int32)
+    save_file(weights, path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(OSError, match=r"must contain floating-point weights; mix\.gamma has type I32"):
+        transformers.AutoModel.from_pretrained(path)
+
+
+BAD_INDEXES = {
+    "not JSON": (lambda index: "{", "must be the index"),
+    "nested deeply": (lambda index: "[" * 100_000, "must be the index"),
+    "a list": (lambda index: [], "must be the index"),
+    "no map": (lambda index: {"metadata": {}}, "must be the index"),
+    "no metadata": (lambda index: {"weight_map": index["weight_map"]}, "must be the index"),
+    "a map of numbers": (lambda index: {**index, "weight_map": {"mix.gamma": 5}}, "must be the index"),
+    "a missing file": (lambda index: {**index, "weight_map": {"mix.gamma": "x.safetensors"}}, "x.safetensors"),
+    "a parent folder": (lambda index: {**index, "weight_map": {"mix.gamma": "../x.safetensors"}}, "in its own folder"),
+    "an absolute path": (lambda index: {**index, "weight_map": {"mix.gamma": "/x.safetensors"}}, "in its own folder"),
+}
+
+
+@pytest.mark.parametrize("change, message", BAD_INDEXES.values(), ids=BAD_INDEXES.keys())
+def test_bad_indexes_raise_an_error(checkpoints, tmp_path, change, message):
+    model = transformers.AutoModel.from_pretrained(checkpoints["characters", "AutoModel"][0])
+    model.save_pretrained(tmp_path / "sharded", max_shard_size="20KB")
+    save_file(model.state_dict(), tmp_path / "x.safetensors", metadata={"format": "pt"})
+    assert transformers.AutoModel.from_pretrained(tmp_path / "sharded")
+    index = tmp_path / "sharded" / "model.safetensors.index.json"
+    content = change(json.loads(index.read_text()))
+    index.write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(OSError, match=message):
+        transformers.AutoModel.from_pretrained(tmp_path / "sharded")
 
 
 # Pipelines.

@@ -1,10 +1,12 @@
 """Test ElmoLanguageModel against the logits of its model."""
 
+import json
 import math
 
 import pytest
 import torch
 
+from helpers.errors import assert_value_error
 from helpers.models import randomize, tiny_config
 from transformers_elmo import ElmoForPreTraining, ElmoLanguageModel, ElmoModel, ElmoTokenizer
 from transformers_elmo import language_model as language_model_module
@@ -162,15 +164,60 @@ def test_checkpoint_without_lm_head_raises_an_error(tmp_path):
         ElmoLanguageModel.from_pretrained(str(tmp_path))
 
 
-def test_missing_lm_head_is_not_replaced_by_random_numbers(tmp_path):
-    model = ElmoForPreTraining(tiny_config())
-    weights = {name: weight for name, weight in model.state_dict().items() if name != "lm_head.bias"}
-    model.save_pretrained(tmp_path, state_dict=weights)
-    with pytest.raises(ValueError, match=r"must contain all weights of its ELMo model; lm_head\.bias is missing"):
+def test_lm_head_that_the_weights_lack_raises_an_error_before_it_is_allocated(tmp_path):
+    ElmoModel(tiny_config(architectures=["ElmoForPreTraining"], vocab_size=2**31 - 1)).save_pretrained(tmp_path)
+    fields = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(fields | {"architectures": ["ElmoForPreTraining"]}))
+    with pytest.raises(RuntimeError, match=r"contradict its configuration: lm_head\.bias is missing"):
         ElmoLanguageModel.from_pretrained(str(tmp_path))
 
 
-def test_bad_batch_size_raises_an_error():
-    for batch_size in (0, -1):
-        with pytest.raises(ValueError, match=f"batch_size must be at least 1, got {batch_size}"):
-            build().score(["the cat"], batch_size=batch_size)
+BATCH_SIZE = "batch_size must be an integer, at least 1, got "
+BAD_CALLS = {
+    "score": [
+        ({"sentences": ["the"], "batch_size": 0}, BATCH_SIZE + "0."),
+        ({"sentences": ["the"], "batch_size": -1}, BATCH_SIZE + "-1."),
+        ({"sentences": [], "batch_size": -1}, BATCH_SIZE + "-1."),
+        ({"sentences": ["the"], "batch_size": 1.5}, BATCH_SIZE + "1.5."),
+        ({"sentences": ["the"], "batch_size": "8"}, BATCH_SIZE + "'8'."),
+        ({"sentences": ["the"], "batch_size": True}, BATCH_SIZE + "True."),
+        ({"sentences": None}, "A list of sentences is expected, got a NoneType."),
+        ({"sentences": {"the": 1}}, "A list of sentences is expected, got a dict."),
+        ({"sentences": [None]}, "A sentence must be a string or a list of words, got None."),
+        ({"sentences": [["the", 5]]}, "A sentence must be a string or a list of words, got ['the', 5]."),
+        ({"sentences": [b"the"]}, "A sentence must be a string or a list of words, got b'the'."),
+    ],
+    "perplexity": [
+        ({"texts": ["the"], "batch_size": 0}, BATCH_SIZE + "0."),
+        ({"texts": 5}, "A list of sentences is expected, got a int."),
+        ({"texts": [["the", None]]}, "A sentence must be a string or a list of words, got ['the', None]."),
+    ],
+    "substitutes": [
+        ({"sentence": "the cat", "position": 1.0}, "one of the sentence's 2 words, got 1.0."),
+        ({"sentence": "the cat", "position": "1"}, "one of the sentence's 2 words, got '1'."),
+        ({"sentence": "the cat", "position": -3}, "one of the sentence's 2 words, got -3."),
+        ({"sentence": "", "position": 0}, "one of the sentence's 0 words, got 0."),
+        ({"sentence": None, "position": 0}, "A sentence must be a string or a list of words, got None."),
+        ({"sentence": "the cat", "position": 0, "k": 0}, "k must be an integer, at least 1, got 0."),
+        ({"sentence": "the cat", "position": 0, "k": -1}, "k must be an integer, at least 1, got -1."),
+    ],
+    "next_words": [
+        ({"text": "the", "k": 2.5}, "k must be an integer, at least 1, got 2.5."),
+        ({"text": "the", "direction": None}, 'direction must be "forward" or "backward", got None.'),
+        ({"text": 5}, "A sentence must be a string or a list of words, got 5."),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "method, arguments, message", [(name, *case) for name in BAD_CALLS for case in BAD_CALLS[name]]
+)
+def test_bad_arguments_raise_an_error(method, arguments, message):
+    assert_value_error(lambda: getattr(build(), method)(**arguments), message)
+
+
+def test_tokenizer_of_another_vocabulary_raises_an_error():
+    assert_value_error(
+        lambda: ElmoLanguageModel(build().model, ElmoTokenizer(max_characters_per_token=12)),
+        "must know the 13 words of the model's lm_head; its vocabulary has 4.",
+    )

@@ -525,6 +525,27 @@ BAD_INPUTS = {
     "characters as a list": ("characters", {"char_ids": [[[1] * 12] * 3] * 2}, ["char_ids", "tensor", "list"]),
     "layers above": ("words", {"output_hidden_states": [3]}, ["output_hidden_states", "0 to 2", "[3]"]),
     "layers below": ("words", {"output_hidden_states": [-1]}, ["output_hidden_states", "0 to 2", "[-1]"]),
+    "complex words": ("words", {"input_ids": torch.ones(2, 3).cfloat()}, ["input_ids", "integers", "complex64"]),
+    "mask with NaN": (
+        "characters",
+        {"attention_mask": torch.tensor([[1, 1, 1], [1, 1, torch.nan]])},
+        ["attention_mask must be 1 at words and 0 at padding", "nan"],
+    ),
+    "mask to add to logits": (
+        "words",
+        {"attention_mask": torch.tensor([[0, 0, 0], [0, 0, -torch.inf]])},
+        ["attention_mask must be 1 at words", "from -inf to 0.0"],
+    ),
+    "mask of lengths": ("words", {"attention_mask": torch.tensor([[3, 3, 3], [2, 2, 0]])}, ["from 0 to 3"]),
+    "mask as a list": ("words", {"attention_mask": [[1, 1, 1]] * 2}, ["attention_mask", "tensor", "list"]),
+    "layers as a list in a list": ("words", {"output_hidden_states": [[0]]}, ["0 to 2", "[[0]]"]),
+    "a number as state": ("words", {"state": 5}, ["state must be a pair of tensors", "a int"]),
+    "None in a state": ("words", {"state": (None, None)}, ["shapes", "'a NoneType', 'a NoneType'"]),
+    "integer state": (
+        "words",
+        {"state": (torch.ones(2, 2, 2, 5).long(), torch.ones(2, 2, 2, 7).long())},
+        ["state must be floating-point numbers", "torch.int64"],
+    ),
     "3-D mask": ("words", {"attention_mask": torch.ones(2, 3, 1)}, ["attention_mask", "(2, 3)", "(2, 3, 1)"]),
 }
 
@@ -638,6 +659,7 @@ BAD_EMBEDS = {
     "wrong size": ("characters", {"inputs_embeds": torch.zeros(2, 3, 10)}, ["(sentences, words, 5)", "(2, 3, 10)"]),
     "2-D": ("characters", {"inputs_embeds": torch.zeros(3, 5)}, ["(sentences, words, 5)", "(3, 5)"]),
     "a list": ("characters", {"inputs_embeds": [[[0.0] * 5]]}, ["inputs_embeds", "tensor", "list"]),
+    "integers": ("characters", {"inputs_embeds": torch.ones(2, 3, 5).long()}, ["floating-point", "torch.int64"]),
     "wide mask": ("characters", {"attention_mask": torch.ones(2, 4)}, ["attention_mask", "(2, 3)", "(2, 4)"]),
 }
 
@@ -818,6 +840,30 @@ def test_loss_ignores_words_without_a_label():
     assert outputs.logits.shape == (2, 5, 3)
     is_labelled = labels != -100
     assert_near(outputs.loss, F.cross_entropy(outputs.logits[is_labelled], labels[is_labelled]), 1e-6)
+
+
+BAD_LABELS = {
+    "floats": (torch.ones(2, 3), "labels must be integers, got torch.float32"),
+    "one-hot": (torch.ones(2, 3, 3).long(), "labels must be a tensor of shape (2, 3), got (2, 3, 3)"),
+    "a list": ([[1, 2, 0]] * 2, "labels must be a tensor of shape (2, 3), got a list"),
+    "one of each sentence": (torch.ones(2).long(), "labels must be a tensor of shape (2, 3), got (2,)"),
+    "flat": (torch.ones(6).long(), "labels must be a tensor of shape (2, 3), got (6,)"),
+    "transposed": (torch.ones(3, 2).long(), "labels must be a tensor of shape (2, 3), got (3, 2)"),
+    "above": (torch.full((2, 3), 3), "labels must be between 0 and 2, or -100 for none, got values from 3 to 3"),
+    "below": (torch.full((2, 3), -1), "labels must be between 0 and 2, or -100 for none, got values from -1 to -1"),
+}
+
+
+@pytest.mark.parametrize("labels, message", BAD_LABELS.values(), ids=BAD_LABELS.keys())
+def test_bad_labels_raise_an_error(labels, message):
+    model = build_tagger()
+    assert_value_error(lambda: model(**random_batch(model.config, [3, 2]), labels=labels), message)
+
+
+def test_labels_of_small_integer_types():
+    model = build_tagger().eval()
+    batch, labels = random_batch(model.config, [3, 2]), torch.tensor([[0, 1, 2], [2, -100, 1]])
+    assert torch.equal(model(**batch, labels=labels.int()).loss, model(**batch, labels=labels).loss)
 
 
 @pytest.mark.parametrize("freeze_bilm", [True, False])

@@ -6,10 +6,11 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.errors import assert_value_error
 from helpers.models import random_batch, randomize, tiny_config
-from transformers_elmo import ElmoForPreTraining, ElmoModel, softmax_elmo
+from transformers_elmo import ElmoForPreTraining, ElmoModel, modeling_elmo, softmax_elmo
 from transformers_elmo.lstm_elmo import plain_lstm
-from transformers_elmo.modeling_elmo import next_word_targets
+from transformers_elmo.modeling_elmo import ElmoLayer, next_word_targets
 from transformers_elmo.softmax_elmo import log_uniform, log_uniform_sample
 
 OPTIONS = [
@@ -55,7 +56,9 @@ def plain_word(model, word, chars):
         x.append(encoder.word_embedding.weight[word])
     if encoder.characters is not None:
         embedded = encoder.characters.embedding.weight[chars].t()[None]  # (1, D, W)
-        pooled = torch.cat([conv(embedded).max(-1).values for conv in encoder.characters.convolutions], 1)[0]
+        pooled = torch.cat(
+            [F.conv1d(embedded, conv.weight, conv.bias).max(-1).values for conv in encoder.characters.convolutions], 1
+        )[0]
         pooled = encoder.characters.activation(pooled)
         for highway in encoder.characters.highways:
             g = torch.sigmoid(highway.carry(pooled))
@@ -80,7 +83,7 @@ def plain_step(model, windows, state=None):
             h, c = torch.zeros(rows, config.output_dim).double(), torch.zeros(rows, config.lstm_dim).double()
             if state is not None:
                 h, c = state[0][index, d], state[1][index, d]
-            inputs = getattr(layer, name).cast_inputs(x, h, c)
+            inputs = getattr(layer, name)(x, h, c)
             outputs, h, c = plain_lstm(*inputs, [rows] * steps, config.cell_clip, config.projection_clip)
             x = outputs + x if config.use_skip_connections and index else outputs  # (T * B, P)
             last_h.append(h)
@@ -292,6 +295,20 @@ def test_dropout_on_layer_inputs_and_top_outputs():
         assert not any(training for _, training in dropped)
 
 
+def test_skip_connections_add_the_input_after_its_dropout():
+    """As in bilm-tf, whose DropoutWrapper is inside the ResidualWrapper's input: an LSTM of zeros returns its input."""
+    layer = ElmoLayer(tiny_config(dropout=0.5), index=1).train()
+    for weight in layer.parameters():
+        weight.data.zero_()
+    x = torch.rand(2, 6, 5) + 1
+    torch.manual_seed(0)
+    forward, backward, *_ = layer(*x, torch.zeros(2, 2, 5), torch.zeros(2, 2, 7), [2, 2, 2])
+    torch.manual_seed(0)
+    for output, each in zip((forward, backward), x):
+        dropped = F.dropout(each, 0.5)
+        assert torch.equal(output, dropped) and 0 < int((dropped == 0).sum()) < dropped.numel()
+
+
 @pytest.mark.parametrize("samples", [None, 4])
 def test_autocast_is_close_to_float32(samples):
     model = build(torch.float32, num_negative_samples=samples)
@@ -320,17 +337,87 @@ def test_gradient_checkpointing():
 def test_bad_windows_raise_an_error():
     model = build()
     windows = random_windows(model.config, 2, 4)
-    with pytest.raises(ValueError, match=r"targets must have shape \(2, rows, words\), got \(2, 4\)"):
-        model(**{**windows, "targets": windows["targets"][:, 0]})
     with pytest.raises(ValueError, match=r"must have the shape of their targets, \(2, 2, 3\), got 4 rows of 4 words"):
         model(**{**windows, "targets": windows["targets"][:, :, :-1]})
     with pytest.raises(ValueError, match="state of 2 sentences"):
         model(**windows, state=random_state(model.config, 3))
     with pytest.raises(ValueError, match="char_ids"):
         model(targets=windows["targets"])
-    windows["targets"][0, 0, 0] = model.config.vocab_size
-    with pytest.raises(ValueError, match=f"up to {model.config.vocab_size - 1}, got {model.config.vocab_size}"):
-        model(**windows)
+
+
+TARGETS = torch.ones(2, 2, 4).long()
+BAD_TARGETS = {
+    "2-D": (TARGETS[:, 0], "must be a tensor of shape (2, rows, words), got (2, 4)"),
+    "a list": (TARGETS.tolist(), "must be a tensor of shape (2, rows, words), got a list"),
+    "three directions": (torch.ones(3, 2, 4).long(), "got (3, 2, 4)"),
+    "floats": (TARGETS.float(), "targets must be integers, got torch.float32"),
+    "above": (11 * TARGETS, "between 0 and 10, or -100 for none, got values from 11 to 11"),
+    "below": (-TARGETS, "between 0 and 10, or -100 for none, got values from -1 to -1"),
+}
+
+
+@pytest.mark.parametrize("targets, message", BAD_TARGETS.values(), ids=BAD_TARGETS.keys())
+def test_bad_targets_raise_an_error(targets, message):
+    model = build()
+    windows = random_windows(model.config, 2, 4)
+    assert_value_error(lambda: model(**{**windows, "targets": targets}), message)
+
+
+BAD_WINDOWS = {
+    "a list": ({"char_ids": [[[1] * 12]]}, "char_ids must be a tensor, got a list"),
+    "1-D": ({"char_ids": torch.ones(12).long()}, "got (12,)"),
+    "floats": ({"char_ids": torch.ones(2, 2, 4, 12)}, "char_ids must be integers"),
+}
+
+
+@pytest.mark.parametrize("change, message", BAD_WINDOWS.values(), ids=BAD_WINDOWS.keys())
+def test_bad_words_of_windows_raise_an_error(change, message):
+    model = build()
+    windows = random_windows(model.config, 2, 4)
+    assert_value_error(lambda: model(**{**windows, **change}), message)
+
+
+BAD_LABELS = {
+    "floats": (torch.ones(2, 3), "labels must be integers, got torch.float32"),
+    "bools": (torch.ones(2, 3).bool(), "labels must be integers, got torch.bool"),
+    "a list": ([[1, 2, 3], [1, 2, 3]], "labels must be a tensor of shape (2, 3), got a list"),
+    "longer": (torch.ones(2, 4).long(), "labels must be a tensor of shape (2, 3), got (2, 4)"),
+    "more sentences": (torch.ones(3, 3).long(), "labels must be a tensor of shape (2, 3), got (3, 3)"),
+    "1-D": (torch.ones(3).long(), "labels must be a tensor of shape (2, 3), got (3,)"),
+    "above": (torch.full((2, 3), 11), "between 0 and 10, or -100 for none, got values from 11 to 11"),
+    "below": (torch.full((2, 3), -1), "between 0 and 10, or -100 for none, got values from -1 to -1"),
+}
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("labels, message", BAD_LABELS.values(), ids=BAD_LABELS.keys())
+def test_bad_labels_raise_an_error(labels, message, masked):
+    model = build()
+    batch = random_batch(model.config, [3, 2])
+    if not masked:
+        del batch["attention_mask"]
+    assert_value_error(lambda: model(**batch, labels=labels), message)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
+def test_labels_of_small_integer_types(dtype):
+    model = build().eval()
+    batch, windows = random_batch(model.config, [3, 2]), random_windows(model.config, 2, 4)
+    windows["targets"].clamp_(min=1)
+    labels, targets = batch["input_ids"], windows.pop("targets")
+    assert torch.equal(model(**batch, labels=labels.to(dtype)).loss, model(**batch, labels=labels).loss)
+    assert torch.equal(model(**windows, targets=targets.to(dtype)).loss, model(**windows, targets=targets).loss)
+
+
+def test_inputs_are_checked_once(monkeypatch):
+    model, calls = build(), []
+    check = modeling_elmo.check_inputs
+    monkeypatch.setattr(
+        modeling_elmo, "check_inputs", lambda *args, **kwargs: calls.append(1) or check(*args, **kwargs)
+    )
+    batch = random_batch(model.config, [3, 2])
+    model(**batch, labels=batch["input_ids"])
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("inputs", ["characters", "words"])

@@ -106,6 +106,10 @@ class CharacterModelTest(ModelTesterMixin, unittest.TestCase):
         self.skip_unless_embedding_is_the_input()
         super().test_inputs_embeds_matches_input_ids()
 
+    @unittest.skip("expects a biLM of random weights where a checkpoint has none, which is an error")
+    def test_model_weights_reload_no_missing_tied_weights(self):
+        pass
+
     @unittest.skip("expects a row for padding in lm_head, which has vocab_size - 1 rows as in bilm-tf")
     def test_resize_embeddings_untied(self):
         pass

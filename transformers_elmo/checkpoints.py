@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig
+from transformers.utils import cached_file
 
 from .configuration_elmo import ElmoConfig
 from .modeling_elmo import ElmoForPreTraining, ElmoModel
@@ -24,17 +23,36 @@ def load(checkpoint: str, with_lm_head: bool = False) -> tuple[ElmoModel | ElmoF
     """Load a model and its tokenizer. `with_lm_head` keeps the language-model head of a checkpoint that has one."""
     config = load_config(checkpoint)
     model = load_model(checkpoint, config, with_lm_head=with_lm_head and has_lm_head(config))
-    return model, load_tokenizer(checkpoint)
+    tokenizer = load_tokenizer(checkpoint)
+    check_tokenizer(checkpoint, config, tokenizer)
+    return model, tokenizer
 
 
 def load_config(checkpoint: str) -> ElmoConfig:
     checkpoint = resolve(checkpoint)
-    if os.path.isdir(checkpoint) and not os.path.isfile(os.path.join(checkpoint, "config.json")):
-        raise FileNotFoundError(f"{checkpoint} must be the folder of a checkpoint; it has no config.json.")
+    if os.path.isdir(checkpoint):
+        if not os.path.isfile(os.path.join(checkpoint, "config.json")):
+            raise FileNotFoundError(f"{checkpoint} must be the folder of a checkpoint; it has no config.json.")
+    else:
+        try:
+            cached_file(checkpoint, "config.json")
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"{checkpoint} is neither a folder with a checkpoint nor a model that can be reached on the Hub; "
+                "check the path or the name, and the network connection."
+            ) from error
     with user_errors(checkpoint):
-        config = AutoConfig.from_pretrained(checkpoint)
-    if config.model_type != "elmo":
-        raise ValueError(f"{checkpoint} must be an ELMo checkpoint; its model type is {config.model_type!r}.")
+        # Not AutoConfig, which would offer to run the code of another model.
+        fields, _ = ElmoConfig.get_config_dict(checkpoint)
+        if fields.get("model_type") != "elmo":
+            raise ValueError(
+                f"{checkpoint} must be an ELMo checkpoint; its model type is {fields.get('model_type')!r}."
+            )
+        try:
+            config = ElmoConfig.from_pretrained(checkpoint)
+        except ValueError as error:
+            raise ValueError(f"The config.json of {checkpoint} must describe an ELMo model: {error}") from error
+    config.return_dict = True  # a checkpoint can ask for tuples
     return config
 
 
@@ -50,6 +68,9 @@ def load_model(
     missing = [name for name in report["missing_keys"] if has_lm_head(config) or not name.startswith("lm_head.")]
     if missing:
         raise ValueError(f"{checkpoint} must contain all weights of its ELMo model; {min(missing)} is missing.")
+    for name, weight in model.named_parameters():
+        if not weight.isfinite().all():
+            raise ValueError(f"The weights of {checkpoint} must be finite numbers; {name} contains NaN or infinity.")
     return model
 
 
@@ -57,6 +78,23 @@ def load_tokenizer(checkpoint: str) -> ElmoTokenizer:
     checkpoint = resolve(checkpoint)
     with user_errors(checkpoint):
         return ElmoTokenizer.from_pretrained(checkpoint)
+
+
+def check_tokenizer(checkpoint: str, config: ElmoConfig, tokenizer: ElmoTokenizer):
+    """Raise a ValueError if a checkpoint's tokenizer belongs to another model."""
+    sizes = []
+    if "characters" in config.inputs:
+        symbols = 261 if tokenizer.char_vocab is None else len(tokenizer.char_vocab)  # bytes and marks
+        sizes.append(("max_characters_per_token", tokenizer.max_characters_per_token))
+        sizes.append(("char_vocab_size", symbols + 1))
+    if "words" in config.inputs:
+        sizes.append(("vocab_size", len(tokenizer)))
+    for name, size in sizes:
+        if size != getattr(config, name):
+            raise ValueError(
+                f"The tokenizer of {checkpoint} must match its config.json, where {name} is {getattr(config, name):,}; "
+                f"the tokenizer's is {size:,}: use the files that were saved together."
+            )
 
 
 def has_lm_head(config: ElmoConfig) -> bool:
@@ -70,15 +108,13 @@ def resolve(checkpoint: str) -> str:
 
 @contextmanager
 def user_errors(checkpoint: str) -> Iterator[None]:
-    """Replace errors about config fields and network requests by one sentence about the checkpoint."""
+    """Turn what a damaged file makes transformers raise, a KeyError for example, into one sentence."""
     try:
         yield
-    except StrictDataclassError as error:
-        raise ValueError(f"The config.json of {checkpoint} must describe an ELMo model: {error}") from error
-    except OSError as error:
-        if os.path.isdir(checkpoint) or "cannot be read" in str(error):  # the message is clear as it is
+    except Exception as error:
+        if isinstance(error, (OSError, ValueError, RuntimeError)) and not isinstance(error, RecursionError):
             raise
         raise ValueError(
-            f"{checkpoint} is neither a folder with a checkpoint nor a model that can be reached on the Hub; "
-            "check the path or the name, and the network connection."
+            f"{checkpoint} must be an ELMo checkpoint; its files cannot be read ({type(error).__name__}: {error}): "
+            "download or save it again."
         ) from error

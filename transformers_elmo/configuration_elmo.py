@@ -7,6 +7,7 @@ of AllenNLP's `Elmo`.
 """
 
 from dataclasses import field
+from functools import wraps
 from typing import Any
 
 from huggingface_hub.dataclasses import strict
@@ -15,6 +16,12 @@ from transformers import PretrainedConfig
 INPUTS = ("characters", "words", "words+characters")
 ACTIVATIONS = ("relu", "tanh")
 MIXES = ("learned", "top", "fixed")
+# Far above any ELMo, and low enough that a config.json of any content costs little time and memory.
+MAX_SIZE = 2**24
+MAX_WORDS = 2**31 - 1
+MAX_CHARACTERS = 2**15 - 1  # the character CNN stores positions in 16 bits
+MAX_LAYERS = 1000
+MAX_LABELS = 10**6
 
 # Every class that can load a checkpoint. transformers writes only the class that was saved, so a tagger's
 # checkpoint would fail under AutoModel; the complete map makes every combination work.
@@ -26,7 +33,10 @@ AUTO_MAP = {
     "AutoModelForTokenClassification": "modeling_elmo.ElmoForTokenClassification",
 }
 # The files that transformers copies into every saved checkpoint.
-HUB_FILES = ("configuration_elmo.py", "lstm_elmo.py", "modeling_elmo.py", "softmax_elmo.py", "tokenization_elmo.py")
+HUB_FILES = (
+    *("configuration_elmo.py", "inputs_elmo.py", "lstm_elmo.py", "modeling_elmo.py", "softmax_elmo.py"),
+    "tokenization_elmo.py",
+)
 
 
 def original_filters() -> list[list[int]]:
@@ -34,6 +44,33 @@ def original_filters() -> list[list[int]]:
     return [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
 
 
+def raise_value_errors(cls):
+    """Class decorator: raise a ValueError of one sentence where a strict dataclass or transformers raises another."""
+
+    def wrap(method):
+        @wraps(method)
+        def wrapper(self, *args, **kwargs):
+            try:
+                return method(self, *args, **kwargs)
+            except ValueError:
+                raise
+            except Exception as error:
+                if isinstance(error.__cause__, ValueError):  # our own, wrapped by the strict dataclass
+                    raise error.__cause__ from None
+                if method.__name__ == "__strict_setattr__" and args[0] in cls.__annotations__:
+                    (name, value), expected = args, cls.__annotations__[args[0]]
+                    expected = getattr(expected, "__name__", expected)
+                    raise ValueError(f"{name} must be of type {expected}; got {name}={value!r:.80}.") from error
+                raise ValueError(f"The options must be those of ElmoConfig; {error}.") from error
+
+        return wrapper
+
+    for name in ("__init__", "__setattr__", "validate"):
+        setattr(cls, name, wrap(getattr(cls, name)))
+    return cls
+
+
+@raise_value_errors
 @strict
 class ElmoConfig(PretrainedConfig):
     r"""
@@ -111,10 +148,17 @@ class ElmoConfig(PretrainedConfig):
     def __post_init__(self, **kwargs: Any):
         # Accept tuples, but store lists, as JSON would return them.
         self.char_filters = [list(pair) for pair in self.char_filters]
+        num_labels = kwargs.get("num_labels", 2)
+        if num_labels is not None and not (type(num_labels) is int and 1 <= num_labels <= MAX_LABELS):
+            raise ValueError(f"num_labels must be an integer from 1 to {MAX_LABELS:,}; got num_labels={num_labels!r}.")
+        # transformers would download and run a kernel, owner/name, that a config.json names. ELMo has no attention.
+        for name in [name for name in kwargs if name.endswith("_implementation")]:
+            if not isinstance(kwargs[name], str) or "/" in kwargs[name]:
+                del kwargs[name]
         super().__post_init__(**kwargs)
+        if self.dtype is not None and not getattr(self.dtype, "is_floating_point", False):
+            raise ValueError(f"dtype must be a floating-point type of torch; got dtype={self.dtype!r}.")
         self.auto_map = dict(AUTO_MAP)
-        # The strict dataclass calls it too, but wraps the ValueError in one of its own.
-        self.validate_elmo()
 
     @property
     def output_dim(self) -> int:
@@ -141,28 +185,37 @@ class ElmoConfig(PretrainedConfig):
         def check_choice(name: str, choices: tuple[str, ...]):
             check(getattr(self, name) in choices, f"{name} must be one of {', '.join(choices)}", name)
 
-        def check_size(name: str, minimum: int):
-            check(getattr(self, name) >= minimum, f"{name} must be at least {minimum}", name)
+        def check_size(name: str, minimum: int, maximum: int = MAX_SIZE):
+            check(minimum <= getattr(self, name), f"{name} must be at least {minimum}", name)
+            check(getattr(self, name) <= maximum, f"{name} must be at most {maximum:,}", name)
+
+        def is_finite(number: float) -> bool:  # also in float32; comparisons with NaN are false
+            return -1e38 < number < 1e38
 
         check_choice("inputs", INPUTS)
         check_choice("char_activation", ACTIVATIONS)
         check_choice("mix", MIXES)
-        check_size("vocab_size", 1)
+        check_size("vocab_size", 1, MAX_WORDS)
         check_size("lstm_dim", 1)
-        check_size("num_hidden_layers", 1)
-        check_size("num_highway_layers", 0)
+        check_size("num_hidden_layers", 1, MAX_LAYERS)
+        check_size("num_highway_layers", 0, MAX_LAYERS)
         if self.projection_dim is not None:
             check_size("projection_dim", 1)
-        for name in ("word_embedding_dim", "num_negative_samples"):
+        for name, maximum in (("word_embedding_dim", MAX_SIZE), ("num_negative_samples", MAX_WORDS)):
             if getattr(self, name) is not None:
-                check_size(name, 1)
+                check_size(name, 1, maximum)
         if "characters" in self.inputs:
             check_size("char_vocab_size", 2)
             check_size("char_embedding_dim", 1)
-            check_size("max_characters_per_token", 3)
+            check_size("max_characters_per_token", 3, MAX_CHARACTERS)
             check(
                 len(self.char_filters) > 0 and all(len(pair) == 2 and min(pair) >= 1 for pair in self.char_filters),
                 "char_filters must be a list of [width, number] pairs of positive integers",
+                "char_filters",
+            )
+            check(
+                len(self.char_filters) <= MAX_LAYERS and self.num_filters <= MAX_SIZE,
+                f"char_filters must be at most {MAX_LAYERS:,} widths and {MAX_SIZE:,} filters",
                 "char_filters",
             )
             check(
@@ -171,7 +224,9 @@ class ElmoConfig(PretrainedConfig):
                 "char_filters",
             )
         for name in ("cell_clip", "projection_clip"):
-            check(getattr(self, name) is None or getattr(self, name) > 0, f"{name} must be positive or None", name)
+            clip = getattr(self, name)
+            check(clip is None or (clip > 0 and is_finite(clip)), f"{name} must be positive and finite, or None", name)
+        check(is_finite(self.forget_bias), "forget_bias must be a finite number", "forget_bias")
         for name in ("dropout", "classifier_dropout"):
             check(0 <= getattr(self, name) < 1, f"{name} must be at least 0 and below 1", name)
         check(
@@ -186,6 +241,14 @@ class ElmoConfig(PretrainedConfig):
                 "one for the word vectors and one for each LSTM layer",
                 "mix_weights",
             )
+            check(all(map(is_finite, self.mix_weights)), "mix_weights must be finite numbers", "mix_weights")
+        names = self.architectures
+        check(
+            names is None
+            or (isinstance(names, list) and all(isinstance(name, str) and name.isidentifier() for name in names)),
+            "architectures must be a list of class names",
+            "architectures",
+        )
 
     @classmethod
     def mini(cls, **kwargs) -> "ElmoConfig":
@@ -212,9 +275,9 @@ class ElmoConfig(PretrainedConfig):
     @classmethod
     def from_bilm_options(cls, options: dict[str, Any], **kwargs) -> "ElmoConfig":
         """Read bilm-tf's `options.json`; keyword arguments override it."""
-        if not options.get("bidirectional", True):
-            raise ValueError("ELMo has two directions; got bilm-tf options with bidirectional=False.")
         try:
+            if not options.get("bidirectional", True):
+                raise ValueError("ELMo has two directions; got bilm-tf options with bidirectional=False.")
             lstm, char_cnn = options["lstm"], options.get("char_cnn")
             # bilm-tf always names both sizes, and projects only to a smaller one.
             projection_dim = lstm["projection_dim"] if lstm["projection_dim"] < lstm["dim"] else None
@@ -241,13 +304,15 @@ class ElmoConfig(PretrainedConfig):
                     "char_activation": char_cnn.get("activation", "relu"),
                     "num_highway_layers": char_cnn.get("n_highway") or 0,
                 }
+            for name, option in (("dropout", "dropout"), ("num_negative_samples", "n_negative_samples_batch")):
+                if option in options:
+                    fields[name] = options[option]
+            if "n_tokens_vocab" in options:
+                fields["vocab_size"] = options["n_tokens_vocab"] + 1
         except KeyError as error:
-            raise ValueError(f"bilm-tf options must have the key {error}; got {options!r}.") from None
-        for name, option in (("dropout", "dropout"), ("num_negative_samples", "n_negative_samples_batch")):
-            if option in options:
-                fields[name] = options[option]
-        if "n_tokens_vocab" in options:
-            fields["vocab_size"] = options["n_tokens_vocab"] + 1
+            raise ValueError(f"bilm-tf options must have the key {error}; got {options!r:.500}.") from None
+        except (AttributeError, TypeError) as error:
+            raise ValueError(f"bilm-tf options must be like its options.json; got {options!r:.500}: {error}.") from None
         # `n_characters` is ignored: bilm-tf writes 261 in training and 262 in prediction for the same byte alphabet.
         return cls(**{**fields, **kwargs})
 

@@ -2,8 +2,9 @@
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """Write files and folders whole or not at all, and read small files with errors in one sentence.
 
-Writers fill a temporary sibling named `.NAME.HOST-PID-RANDOM.unfinished`, which is renamed to NAME once it is complete.
-It is removed when its writer fails, and by the next writer in the same folder if its own process was killed.
+Writers fill a temporary sibling named `.NAME.HOST-RANDOM.unfinished`, which is synced and renamed to NAME once it is
+complete. They lock it meanwhile. It is removed when its writer fails, and by the next writer in the same folder if its
+own process was killed, which also ends the lock: process ids would be reused, and be the same in several containers.
 """
 
 import contextlib
@@ -15,25 +16,45 @@ import re
 import secrets
 import shutil
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-UNFINISHED = re.compile(r"\..*\.(?P<host>[^.]+)-(?P<pid>\d+)-[0-9a-f]{8}\.unfinished", re.DOTALL)
+try:
+    import fcntl
+except ImportError:  # Windows, where leftovers stay
+    fcntl = None  # type: ignore[assignment]
+
+LEFTOVER = re.compile(r"\..*\.(?P<host>[^.]+)-[0-9a-f]{8}\.(unfinished|replaced)", re.DOTALL)
+# Libraries in Rust raise errors of their own, which contain the number of the system's.
+RUST_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 @contextmanager
 def new_file(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path to write to; rename it to `path`, replacing any old file, if the block succeeds."""
-    path = Path(path)
-    clear_leftovers(path.parent)
-    unfinished = unfinished_path(path)
+    """Yield a temporary path to write to; rename it to `path`, replacing any old file, if the block succeeds.
+
+    A link at `path` stays, and the file that it points to is replaced.
+    """
+    target = Path(os.path.realpath(path))
+    clear_leftovers(target.parent)
     try:
-        with disk_full_errors(path):
+        unfinished, lock = reserve(target, "unfinished", is_folder=False)
+    except OSError as error:
+        raise OSError(f"{path} cannot be written: {error.strerror}.") from error
+    try:
+        with sentence_errors(unfinished, Path(path)):
             yield unfinished
-            unfinished.replace(path)
+            sync(unfinished)
+            unfinished.replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise
     finally:
-        unfinished.unlink(missing_ok=True)
+        release(lock)
+    sync_folder(target.parent)
 
 
 @contextmanager
@@ -43,49 +64,133 @@ def new_folder(path: str | Path, replace: bool = False) -> Iterator[Path]:
     With `replace`, it replaces an old folder at `path`.
     """
     path = Path(path)
-    with scratch_folder(path.parent, path.name) as unfinished, disk_full_errors(path):
+    with scratch_folder(path.parent, path.name) as unfinished, sentence_errors(unfinished, path):
         yield unfinished
-        mode = unfinished.stat().st_mode & 0o666  # as the umask allows; safetensors creates files with 0600
-        for file in unfinished.rglob("*"):
-            if file.is_file() and not file.is_symlink():
-                file.chmod(mode)
-        old = unfinished_path(path)
-        if replace and path.exists():
-            path.rename(old)
+        complete(unfinished)
         try:
-            unfinished.rename(path)
+            if replace and path.exists():
+                replace_folder(unfinished, path)
+            else:
+                unfinished.rename(path)
         except OSError as error:
-            if old.exists() and not path.exists():
-                old.rename(path)
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise
             raise FileExistsError(
                 f"{path} was created by another process in the meantime: choose another name."
             ) from error
-        shutil.rmtree(old, ignore_errors=True)
+    sync_folder(path.parent)
+
+
+def replace_folder(new: Path, path: Path):
+    """Rename `new` to `path`, whose old folder is moved away first; `clear_leftovers` moves it back after a kill."""
+    aside, lock = reserve(path, "replaced", is_folder=True)
+    try:
+        path.rename(aside / path.name)
+        new.rename(path)
+    finally:
+        put_back(aside)
+        release(lock)
+
+
+def put_back(aside: Path):
+    """Move a replaced folder back if nothing took its place, otherwise remove it."""
+    with contextlib.suppress(OSError):
+        for old in aside.iterdir():
+            if not os.path.lexists(aside.parent / old.name):
+                old.rename(aside.parent / old.name)
+        # Renamed first, so that a folder of which a part is removed is never moved back.
+        removed = aside.rename(aside.with_suffix(".unfinished"))
+        shutil.rmtree(removed, ignore_errors=True)
 
 
 @contextmanager
 def scratch_folder(parent: str | Path, name: str = "scratch") -> Iterator[Path]:
     """Yield a new folder in `parent` that is removed when the block ends."""
     clear_leftovers(Path(parent))
-    folder = unfinished_path(Path(parent) / name)
     try:
-        folder.mkdir()
+        folder, lock = reserve(Path(parent) / name, "unfinished", is_folder=True)
     except OSError as error:
         raise OSError(f"The folder {parent} must be writable ({error.strerror}): choose another one.") from error
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        release(lock)
+
+
+@contextmanager
+def new_files(folder: str | Path, last: str) -> Iterator[Path]:
+    """Yield an empty temporary folder to fill; move its files into `folder` if the block succeeds.
+
+    The file `last` is moved after all others: the result is complete if it is there.
+    """
+    folder = Path(folder)
+    with scratch_folder(folder) as unfinished, sentence_errors(unfinished, folder):
+        yield unfinished
+        complete(unfinished)
+        (folder / last).unlink(missing_ok=True)
+        for file in sorted(unfinished.iterdir(), key=lambda file: file.name == last):
+            file.replace(folder / file.name)
+    sync_folder(folder)
+
+
+def complete(folder: Path):
+    """Give the files of a folder the permissions that the umask allows, and write them to the disk."""
+    mode = folder.stat().st_mode & 0o666  # safetensors creates files with 0600
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            sync_folder(path)
+        elif not path.is_symlink():
+            path.chmod(mode)
+            sync(path)
+    sync_folder(folder)
+
+
+def sync(path: Path):
+    """Write a file to the disk: one that is renamed before that can be empty after a power failure."""
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(folder: Path):
+    """Write the names in a folder to the disk, where the file system can do that."""
+    with contextlib.suppress(OSError):
+        sync(folder)
 
 
 def check_new_folder(path: Path):
     """Raise unless a folder can be created at `path`."""
-    if path.exists() or path.is_symlink():
+    if file_status(path) is not None or path.is_symlink():
         raise FileExistsError(f"The output must be a new folder; {path} exists: remove it or choose another name.")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"The output must be in an existing folder; {path.parent} does not exist.")
+    check_writable(path.parent)
+
+
+def check_new_file(path: str | Path):
+    """Raise unless `new_file` can write to `path`, before work whose result would be lost."""
+    status = file_status(path)
+    if status is not None and not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a device or a pipe"
+        raise FileExistsError(f"The output must be a file; {path} is {kind}: choose another name.")
+    check_writable(Path(os.path.realpath(path)).parent)
+
+
+def file_status(path: str | Path) -> os.stat_result | None:
+    """Return the status of a file, None if there is none; raise if it cannot be known, as in an unreadable folder."""
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def check_writable(folder: Path):
+    """Raise unless files can be created in a folder."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"The output must be in an existing folder; there is no folder {folder}: create it.")
+    with scratch_folder(folder):
+        pass
 
 
 def check_space(what: str, needed: int, folder: Path):
@@ -97,10 +202,47 @@ def check_space(what: str, needed: int, folder: Path):
         )
 
 
-def unfinished_path(path: Path) -> Path:
-    """Return a new temporary name beside `path`, short enough for a file system's limit of 255 bytes."""
+def reserve(path: Path, kind: str, is_folder: bool) -> tuple[Path, int | None]:
+    """Create an empty temporary file or folder beside `path`; return it and the descriptor that locks it.
+
+    Its name is short enough for a file system's limit of 255 bytes.
+    """
     name = os.fsencode(path.name)[:100].decode("utf-8", "ignore")
-    return path.with_name(f".{name}.{host_name()}-{os.getpid()}-{secrets.token_hex(4)}.unfinished")
+    while True:
+        reserved = path.with_name(f".{name}.{host_name()}-{secrets.token_hex(4)}.{kind}")
+        if is_folder:
+            reserved.mkdir()
+        else:
+            reserved.touch(exist_ok=False)
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):
+            lock = try_lock(reserved)
+            if reserved.exists():
+                return reserved, lock
+            release(lock)
+        # Another process took it for a leftover before it was locked.
+
+
+def try_lock(path: Path) -> int | None:
+    """Return a descriptor that holds the lock on a file or folder, until it is closed or the process ends.
+
+    Return None where there are no locks. Raise BlockingIOError if another process holds it.
+    """
+    if fcntl is None:
+        return None
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return descriptor
+    except OSError as error:
+        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            raise
+        return None
+
+
+def release(lock: int | None):
+    if lock is not None:
+        os.close(lock)
 
 
 def host_name() -> str:
@@ -108,41 +250,66 @@ def host_name() -> str:
 
 
 def clear_leftovers(folder: Path):
-    """Remove the temporary files and folders of killed processes; those of other hosts may still be in use."""
-    with contextlib.suppress(OSError):  # a folder that cannot be listed or does not exist
-        for path in folder.iterdir():
-            match = UNFINISHED.fullmatch(path.name)
-            if match and match["host"] == host_name() and not is_running(int(match["pid"])):
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    path.unlink(missing_ok=True)
+    """Remove the temporary files and folders of killed processes, and move folders back that they had moved away.
 
-
-def is_running(pid: int) -> bool:
-    if os.name == "nt":
-        return True  # signal 0 would end the process on Windows
+    Those that are locked are in use. Those of other hosts may be: some network file systems lock for one host only.
+    """
     try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:  # it belongs to another user
-        pass
-    return True
+        leftovers = [path for path in folder.iterdir() if is_leftover(path)]
+    except OSError:  # it cannot be listed or does not exist
+        return
+    for path in leftovers:
+        with contextlib.suppress(OSError):  # locked, or removed by another process
+            lock = try_lock(path)
+            if lock is not None:
+                clear(path)
+                release(lock)
+
+
+def is_leftover(path: Path) -> bool:
+    match = LEFTOVER.fullmatch(path.name)
+    return match is not None and match["host"] == host_name()
+
+
+def clear(path: Path):
+    if path.name.endswith(".replaced"):
+        put_back(path)
+    elif path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink()
 
 
 @contextmanager
-def disk_full_errors(path: Path) -> Iterator[None]:
-    """Turn a full disk or an exceeded quota into one sentence."""
+def sentence_errors(unfinished: Path, path: Path) -> Iterator[None]:
+    """Turn errors of writing `unfinished` into one sentence that names `path`, which the user knows."""
     try:
         yield
-    except Exception as error:
-        # The tokenizers library raises a bare Exception that ends in the number of the error.
-        match = re.search(r"\(os error (\d+)\)$", str(error))
-        code = getattr(error, "errno", None) or (int(match[1]) if match else 0)
-        if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise OSError(f"{path} cannot be written, and nothing was saved: {os.strerror(code)}.") from error
+    except BrokenPipeError:  # of standard output
         raise
+    except OSError as error:
+        written = unfinished.name in str(error.filename)
+        if written or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise OSError(f"{path} cannot be written, and nothing was saved: {error.strerror}.") from error
+        if error.errno and error.filename is None:  # of a write, or of a read in the same block
+            raise OSError(f"{path} was not saved: {error.strerror}.") from error
+        if unfinished.name in str(error):
+            raise OSError(known_path(str(error), unfinished, path)) from error
+        raise
+    except (ValueError, RuntimeError) as error:
+        if unfinished.name in str(error):
+            raise ValueError(known_path(str(error), unfinished, path)) from error
+        raise
+    except Exception as error:
+        if not RUST_ERROR.search(str(error)):
+            raise
+        raise OSError(f"{path} cannot be written, and nothing was saved: {reason(error)}.") from error
+
+
+def known_path(message: str, unfinished: Path, path: Path) -> str:
+    for spelling in (os.path.realpath(unfinished), str(unfinished.absolute()), str(unfinished)):
+        message = message.replace(spelling, str(path))
+    return message
 
 
 def read_text(path: Path) -> str:
@@ -151,6 +318,10 @@ def read_text(path: Path) -> str:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be UTF-8 text; it has the byte 0x{error.object[error.start]:02x}.") from error
+    except OSError as error:
+        if error.filename is not None:  # it cannot be opened
+            raise
+        raise OSError(f"{path} cannot be read: {error.strerror}.") from error
 
 
 def read_json(path: Path) -> dict:
@@ -170,6 +341,13 @@ def sha256_of(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def reason(error: BaseException) -> str:
+    """Return the system's message for an error, or else the error's own, as part of a sentence."""
+    if match := RUST_ERROR.search(str(error)):
+        return os.strerror(int(match[1]))
+    return getattr(error, "strerror", None) or one_line(error)
 
 
 def one_line(error: BaseException) -> str:

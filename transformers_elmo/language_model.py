@@ -50,6 +50,11 @@ class ElmoLanguageModel:
     """
 
     def __init__(self, model: ElmoForPreTraining, tokenizer: ElmoTokenizer):
+        if len(tokenizer) != model.config.vocab_size:
+            raise ValueError(
+                f"The tokenizer must know the {model.config.vocab_size:,} words of the model's lm_head; "
+                f"its vocabulary has {len(tokenizer):,}."
+            )
         self.model, self.tokenizer = model, tokenizer
 
     @classmethod
@@ -69,12 +74,13 @@ class ElmoLanguageModel:
     @torch.no_grad()
     def perplexity(self, texts: list[Text], batch_size: int = 32) -> Perplexity:
         """Return the perplexity of texts, each read from a zero state, by the full softmax of each direction."""
+        check_integer("batch_size", batch_size)
         sums, number = torch.zeros(2, dtype=torch.float64), 0
         for inputs, top in self._top_layers(self._words(texts), batch_size):
             targets = next_word_targets(inputs["input_ids"], inputs["attention_mask"] != 0)  # (2, B, T)
             for d, (hidden, ids) in enumerate(zip(top.chunk(2, -1), targets)):
                 known = ids > 0
-                sums[d] += self.model.word_losses(hidden[known], ids[known] - 1)[0].double().cpu()
+                sums[d] += self.model.lm_head([hidden[known]], [ids[known] - 1])[0].double().cpu()
             number += int(known.sum())
         if not number:
             raise ValueError("perplexity needs at least one text, got none.")
@@ -103,9 +109,12 @@ class ElmoLanguageModel:
 
         The word at the position itself is not read.
         """
+        check_integer("k", k)
         ((words, _, left, right),) = self._contexts([sentence], batch_size=1)
-        if not -len(words) <= position < len(words):
-            raise ValueError(f"position must be the index of one of the sentence's {len(words)} words, got {position}.")
+        if type(position) is not int or not -len(words) <= position < len(words):
+            raise ValueError(
+                f"position must be the index of one of the sentence's {len(words)} words, got {position!r:.80}."
+            )
         combined = self._log_probabilities(left[position, None], right[position, None])[2][0]
         return self._most_probable(combined, k)
 
@@ -113,7 +122,8 @@ class ElmoLanguageModel:
     def next_words(self, text: Text, k: int = 10, direction: str = "forward") -> list[tuple[str, float]]:
         """Return the k most probable words after a text or, with `direction="backward"`, before it."""
         if direction not in ("forward", "backward"):
-            raise ValueError(f'direction must be "forward" or "backward", got {direction!r}.')
+            raise ValueError(f'direction must be "forward" or "backward", got {direction!r:.80}.')
+        check_integer("k", k)
         ((_, top),) = self._top_layers(self._words([text]), batch_size=1)
         forward, backward = top[0].chunk(2, -1)  # (n + 2, P)
         # The hidden state at the last word, not at the </S> after it.
@@ -123,12 +133,15 @@ class ElmoLanguageModel:
     def _words(self, texts: list[Text]) -> list[list[str]]:
         if isinstance(texts, str):
             raise ValueError("A list of sentences is expected, got one string: put it into a list.")
+        if not isinstance(texts, (list, tuple)):
+            raise ValueError(f"A list of sentences is expected, got a {type(texts).__name__}.")
+        for text in texts:
+            if not isinstance(text, (str, list, tuple)) or not all(isinstance(word, str) for word in text):
+                raise ValueError(f"A sentence must be a string or a list of words, got {text!r:.80}.")
         return [self.tokenizer.tokenize(text) if isinstance(text, str) else list(text) for text in texts]
 
     def _top_layers(self, sentences: list[list[str]], batch_size: int) -> Iterator[tuple[dict, torch.Tensor]]:
         """Yield the model's inputs for each batch, sentence boundaries included, and its top layer (B, T, 2P)."""
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
         tokenizer, elmo = self.tokenizer, self.model.elmo
         with evaluation_mode(self.model):
             for start in range(0, len(sentences), batch_size):
@@ -148,6 +161,7 @@ class ElmoLanguageModel:
     def _contexts(self, sentences: list[Text], batch_size: int):
         """Yield each sentence's words, their rows in `lm_head` (n,), and their left and right contexts (n, P)."""
         words = self._words(sentences)
+        check_integer("batch_size", batch_size)
         remaining = iter(words)
         for inputs, top in self._top_layers(words, batch_size):
             for ids, mask, layer in zip(inputs["input_ids"], inputs["attention_mask"], top):
@@ -172,6 +186,11 @@ class ElmoLanguageModel:
         values, rows = log_p.topk(min(k, len(log_p) - len(special)))
         words = self.tokenizer.convert_ids_to_tokens((rows + 1).tolist())
         return list(zip(words, values.exp().tolist()))
+
+
+def check_integer(name: str, number: int):
+    if type(number) is not int or number < 1:
+        raise ValueError(f"{name} must be an integer, at least 1, got {number!r:.80}.")
 
 
 @contextmanager

@@ -9,6 +9,8 @@ Shapes: B sentences of at most T words of W characters; N words in all, U of the
 character embeddings of size D; H LSTM cells and P outputs of one direction; L layers; V words in the vocabulary.
 """
 
+import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,16 +18,25 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import nn
 from torch.autograd.function import once_differentiable
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import TokenClassifierOutput
-from transformers.utils import ModelOutput, can_return_tuple
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, ModelOutput, can_return_tuple
 
 from .configuration_elmo import ElmoConfig
+from .inputs_elmo import (
+    check_ids_in_range,
+    check_inputs,
+    check_labels,
+    check_layers,
+    check_state,
+    check_targets,
+    word_mask,
+)
 from .lstm_elmo import Packing, bidirectional_lstm, requires_grad
 from .softmax_elmo import full_softmax_loss, sampled_softmax_loss
 
@@ -119,6 +130,14 @@ class MaxPooledConvolution(torch.autograd.Function):
         return d_embedded, d_kernels, None, None
 
 
+class ElmoConvolution(nn.Conv1d):
+    """The filters of one width. Only their own `forward` reads them, as offloaded weights require."""
+
+    def forward(self, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return kernels as wide as the widest, padded with zeros, and bias: (filters, D, width), (filters,)"""
+        return F.pad(self.weight, (0, width - self.kernel_size[0])), self.bias
+
+
 class ElmoCharacterEncoder(nn.Module):
     """Character CNN: embedding, convolutions, maximum over positions, highway layers."""
 
@@ -128,7 +147,7 @@ class ElmoCharacterEncoder(nn.Module):
         # any other and takes part in every convolution.
         self.embedding = nn.Embedding(config.char_vocab_size, config.char_embedding_dim, padding_idx=0)
         self.convolutions = nn.ModuleList(
-            nn.Conv1d(config.char_embedding_dim, number, width) for width, number in config.char_filters
+            ElmoConvolution(config.char_embedding_dim, number, width) for width, number in config.char_filters
         )
         self.highways = nn.ModuleList(ElmoHighway(config.num_filters) for _ in range(config.num_highway_layers))
         self.activation = getattr(torch, config.char_activation)
@@ -147,8 +166,7 @@ class ElmoCharacterEncoder(nn.Module):
         widest = max(widths)
         # Padded with zeros, all filters are as wide as the widest: one product, with a sixth more terms at the released
         # sizes, is faster than one per width. In a long word, wide filters have fewer positions than narrow ones.
-        weights = [F.pad(each.weight, (0, widest - width)) for each, width in zip(self.convolutions, widths)]
-        kernels, bias = torch.cat(weights), torch.cat([each.bias for each in self.convolutions])
+        kernels, bias = map(torch.cat, zip(*[each(widest) for each in self.convolutions]))
         dtype = compute_dtype(kernels)
         kernels, bias = kernels.to(dtype), bias.to(dtype)  # (F, D, width), (F,)
         by_length, groups = self.group_by_length(char_ids)
@@ -160,7 +178,7 @@ class ElmoCharacterEncoder(nn.Module):
                 if num_positions is None and end + widest > length:
                     filters = zip(self.convolutions, widths)
                     num_positions = torch.cat(
-                        [char_ids.new_full(each.bias.shape, length - width + 1) for each, width in filters]
+                        [char_ids.new_full((each.out_channels,), length - width + 1) for each, width in filters]
                     )
                 save = requires_grad(embedded, kernels)
                 maxima.append(MaxPooledConvolution.apply(embedded, kernels, num_positions, save))
@@ -215,7 +233,7 @@ class ElmoTokenEncoder(nn.Module):
 
 
 class ElmoLSTM(nn.Module):
-    """The weights of one direction of one layer; `lstm_elmo.py` has the equations."""
+    """The weights of one direction of one layer, for the equations of `lstm_elmo.py`."""
 
     def __init__(self, config: ElmoConfig):
         super().__init__()
@@ -226,7 +244,7 @@ class ElmoLSTM(nn.Module):
         self.projection_weight = nn.Parameter(torch.empty(cells, size)) if config.projection_dim is not None else None
         self.forget_bias = config.forget_bias
 
-    def cast_inputs(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> list[torch.Tensor | None]:
+    def forward(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> list[torch.Tensor | None]:
         """Return x, W, R, b, V, h, c in the compute dtype, the forget bias added to b."""
         weights = [self.input_weight, self.recurrent_weight, self.bias, self.projection_weight]
         dtype = compute_dtype(self.bias)
@@ -256,7 +274,7 @@ class ElmoLayer(GradientCheckpointingLayer):
             F.dropout(each, self.dropout, self.training and lstm.bias.requires_grad)
             for lstm, each in zip(lstms, (forward_x, backward_x))
         ]
-        inputs = [tensor for lstm, *each in zip(lstms, x, h, c) for tensor in lstm.cast_inputs(*each)]
+        inputs = [tensor for lstm, *each in zip(lstms, x, h, c) for tensor in lstm(*each)]
         results = bidirectional_lstm(
             inputs, batch_sizes=batch_sizes, cell_clip=self.cell_clip, output_clip=self.output_clip
         )
@@ -350,6 +368,10 @@ class ElmoPreTrainedModel(PreTrainedModel):
     # file in a checkpoint has no templates.
     model_card_writer: ClassVar[Callable | None] = None
 
+    def __init__(self, config: ElmoConfig):
+        config.validate()  # it may have been changed
+        super().__init__(config)
+
     @classmethod
     def from_pretrained(
         cls, pretrained_model_name_or_path, *args, output_loading_info=False, ignore_mismatched_sizes=False, **kwargs
@@ -357,14 +379,15 @@ class ElmoPreTrainedModel(PreTrainedModel):
         """Load a checkpoint as transformers does, except that weights which contradict the configuration are an error.
 
         transformers would load what fits and fill the rest with random numbers. That is right for a new head, the
-        mix included, and wrong for the biLM.
+        mix included, and wrong for the biLM. `ignore_mismatched_sizes` replaces a head of another size with a new one.
         """
         try:
+            check_index(pretrained_model_name_or_path, kwargs.get("subfolder", ""))
             model, info = super().from_pretrained(
                 pretrained_model_name_or_path,
                 *args,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,
+                ignore_mismatched_sizes=ignore_mismatched_sizes,
                 **kwargs,
             )
         except SafetensorError as error:
@@ -372,19 +395,6 @@ class ElmoPreTrainedModel(PreTrainedModel):
                 f"The weights of {pretrained_model_name_or_path} cannot be read ({error}): "
                 "the file is truncated or not a safetensors file. Download or save it again."
             ) from error
-        wrong = []
-        if not ignore_mismatched_sizes:
-            wrong += [f"{name} has shape {tuple(a)}, not {tuple(b)}" for name, a, b in info["mismatched_keys"]]
-            # A checkpoint without any biLM weight makes a new model, and transformers warns about it.
-            if any(BILM_WEIGHT.match(name) for name, _ in model.named_parameters() if name not in info["missing_keys"]):
-                wrong += [f"{name} is missing" for name in info["missing_keys"] if BILM_WEIGHT.match(name)]
-                wrong += [f"{name} is unexpected" for name in info["unexpected_keys"] if BILM_WEIGHT.match(name)]
-        if wrong:
-            shown = "; ".join(sorted(wrong)[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
-            raise RuntimeError(
-                f"The weights of {pretrained_model_name_or_path} contradict its configuration: {shown}. "
-                "Use the config.json that was saved with them."
-            )
         model._freeze()
         for parameter in model.parameters():
             # Weights can start at any address of the memory-mapped file, and the rounding of a product depends on the
@@ -392,6 +402,39 @@ class ElmoPreTrainedModel(PreTrainedModel):
             if parameter.data_ptr() % 64:
                 parameter.data = parameter.data.clone()
         return (model, info) if output_loading_info else model
+
+    @staticmethod
+    def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, *args, **kwargs):
+        for file in [file for file in checkpoint_files or [] if file.endswith(".safetensors")]:
+            with safe_open(file, framework="pt") as weights:
+                dtypes = {name: weights.get_slice(name).get_dtype() for name in weights.keys()}  # noqa: SIM118
+            for name, dtype in dtypes.items():  # transformers would convert integers to floats
+                if not dtype.startswith(("F", "BF")):
+                    raise OSError(f"{file} must contain floating-point weights; {name} has type {dtype}.")
+        return PreTrainedModel._load_pretrained_model(model, state_dict, checkpoint_files, load_config, *args, **kwargs)
+
+    @staticmethod
+    def _finalize_model_loading(model, load_config, loading_info):
+        # Called before memory is allocated for weights that the checkpoint lacks.
+        name = load_config.pretrained_model_name_or_path
+        if name is not None:  # without a checkpoint, all weights are new
+            wrong = [
+                f"{name} has shape {tuple(found)}, not {tuple(expected)}"
+                for name, found, expected in loading_info.mismatched_keys
+                if BILM_WEIGHT.match(name) or not load_config.ignore_mismatched_sizes
+            ]
+            is_complete = model.config.architectures == [type(model).__name__]  # else, the head is new
+            wrong += [
+                f"{name} is missing" for name in loading_info.missing_keys if is_complete or BILM_WEIGHT.match(name)
+            ]
+            wrong += [f"{name} is unexpected" for name in loading_info.unexpected_keys if BILM_WEIGHT.match(name)]
+            if wrong:
+                shown = "; ".join(sorted(wrong)[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
+                raise RuntimeError(
+                    f"The weights of {name} contradict its configuration: {shown}. "
+                    "Use the config.json that was saved with them."
+                )
+        return PreTrainedModel._finalize_model_loading(model, load_config, loading_info)
 
     def save_pretrained(self, save_directory, is_main_process: bool = True, *args, **kwargs):
         """Save the model as transformers does, with a model card if the folder lacks one."""
@@ -452,6 +495,25 @@ class ElmoPreTrainedModel(PreTrainedModel):
                 init.ones_(module.gamma)
         if isinstance(module, ElmoHighway):
             init.constant_(module.carry.bias, -2.0)  # a new highway mostly passes its input through
+
+
+def check_index(folder: str | os.PathLike | None, subfolder: str):
+    """Raise an error if a folder's index of weights is damaged or names files outside the folder."""
+    path = os.path.join(folder or "", subfolder or "", SAFE_WEIGHTS_INDEX_NAME)
+    if folder is None or not os.path.isfile(path):
+        return
+    try:
+        with open(path, encoding="utf-8") as file:
+            index = json.load(file)
+        names = {*index["weight_map"].values()} | {*dict(index["metadata"])}
+        is_valid = all(isinstance(name, str) for name in names)
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        is_valid = False
+    if not is_valid:
+        raise OSError(f"{path} must be the index of a checkpoint's weights. Download or save it again.")
+    outside = [name for name in index["weight_map"].values() if os.path.basename(name) != name]
+    if outside:
+        raise OSError(f"{path} must name files in its own folder, got {outside[0]!r}.")
 
 
 @dataclass
@@ -551,10 +613,7 @@ class ElmoModel(ElmoPreTrainedModel):
             output_hidden_states = self.config.output_hidden_states
         hidden_states = None
         if isinstance(output_hidden_states, (list, tuple)):
-            if not set(output_hidden_states) <= set(range(len(layers))):
-                raise ValueError(
-                    f"output_hidden_states must list layers from 0 to {len(layers) - 1}, got {output_hidden_states}."
-                )
+            check_layers(output_hidden_states, len(layers))
             hidden_states = tuple(h if i in output_hidden_states else None for i, h in enumerate(layers))
         elif output_hidden_states:
             hidden_states = tuple(layers)
@@ -582,89 +641,6 @@ def unpack(layer: torch.Tensor, packing: Packing, mask: torch.Tensor) -> torch.T
     """Pad packed words: (N, 2P) -> (B, T, 2P), zeros at padding"""
     padded = layer.new_zeros(mask.numel(), layer.shape[1]).index_copy(0, packing.positions.to(layer.device), layer)
     return padded.view(*mask.shape, layer.shape[1])
-
-
-@torch.compiler.disable
-def check_inputs(
-    config: ElmoConfig,
-    input_ids: torch.Tensor | None,
-    char_ids: torch.Tensor | None,
-    attention_mask: torch.Tensor | None = None,
-    inputs_embeds: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Check the inputs of a model and return the mask (B, T), true at words."""
-    ids = {"input_ids": input_ids, "char_ids": char_ids}
-    for name, tensor in {**ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}.items():
-        if tensor is not None and not isinstance(tensor, torch.Tensor):
-            raise ValueError(f'{name} must be a tensor, got a {type(tensor).__name__}: use return_tensors="pt".')
-    ids = {
-        name: ids[name] for name, kind in (("input_ids", "words"), ("char_ids", "characters")) if kind in config.inputs
-    }
-    if inputs_embeds is None:
-        is_word = check_ids(config, ids)
-    else:
-        too_many = [name for name, tensor in ids.items() if tensor is not None]
-        if too_many:
-            raise ValueError(f"inputs_embeds replaces {' and '.join(ids)}; got {' and '.join(too_many)} too.")
-        if inputs_embeds.dim() != 3 or inputs_embeds.shape[2] != config.output_dim:
-            raise ValueError(
-                f"inputs_embeds must have shape (sentences, words, {config.output_dim}), "
-                f"got {tuple(inputs_embeds.shape)}."
-            )
-        is_word = torch.ones(inputs_embeds.shape[:2], dtype=torch.bool, device=inputs_embeds.device)
-    if attention_mask is None:
-        return is_word
-    if attention_mask.shape != is_word.shape:
-        raise ValueError(
-            f"attention_mask must have the shape of the words, {tuple(is_word.shape)}, "
-            f"got {tuple(attention_mask.shape)}."
-        )
-    return attention_mask.to(is_word.device) != 0
-
-
-def check_ids(config: ElmoConfig, tensors: dict[str, torch.Tensor | None]) -> torch.Tensor:
-    """Check the ids that a model reads, by name, and return the mask (B, T) of ids that are not padding."""
-    width = config.max_characters_per_token
-    shapes = {"input_ids": "(sentences, words)", "char_ids": f"(sentences, words, {width})"}
-    ids = {}
-    for name, tensor in tensors.items():
-        if tensor is None:
-            raise ValueError(
-                f"A model with inputs={config.inputs!r} needs {name} of shape {shapes[name]}, got None: "
-                f"pass the tokenizer's {name}."
-            )
-        if tensor.dim() != (2 if name == "input_ids" else 3) or (name == "char_ids" and tensor.shape[2] != width):
-            raise ValueError(
-                f"{name} must have shape {shapes[name]}, got {tuple(tensor.shape)}: "
-                "use the tokenizer of this checkpoint."
-            )
-        ids[name] = tensor
-    if len({tensor.shape[:2] for tensor in ids.values()}) > 1:
-        raise ValueError(
-            "input_ids and char_ids must describe the same words, "
-            f"got shapes {' and '.join(str(tuple(tensor.shape)) for tensor in ids.values())}."
-        )
-    for name, tensor in ids.items():
-        if tensor.is_floating_point() or tensor.dtype == torch.bool:
-            raise ValueError(f"{name} must be integers, got {tensor.dtype}.")
-    return (ids["char_ids"] != 0).any(-1) if "char_ids" in ids else ids["input_ids"] != 0
-
-
-@torch.compiler.disable
-def check_ids_in_range(name: str, ids: torch.Tensor, vocab_size: int):
-    if ids.numel() and not 0 <= ids.min() <= ids.max() < vocab_size:
-        raise ValueError(
-            f"{name} must be between 0 and {vocab_size - 1}, got values from {int(ids.min())} to {int(ids.max())}: "
-            "use the tokenizer of this checkpoint."
-        )
-
-
-def check_state(config: ElmoConfig, state: BiLMState, batch_size: int):
-    sizes = config.output_dim, config.lstm_dim
-    expected = [(config.num_hidden_layers, 2, batch_size, size) for size in sizes]
-    got = [tuple(part.shape) for part in state]
-    if got != expected:
-        raise ValueError(f"The state of {batch_size} sentences must have the shapes {expected}, got {got}.")
 
 
 @dataclass
@@ -695,6 +671,23 @@ class ElmoForPreTrainingOutput(ModelOutput):
     state: BiLMState | None = None
 
 
+class ElmoLMHead(nn.Linear):
+    """The softmax that both directions share: row r is the word with id r + 1."""
+
+    def forward(self, hidden, targets=None, num_samples: int | None = None):
+        """Return logits: hidden (..., P) -> (..., V - 1)
+
+        With targets, rows (N,) of each direction, hidden is (N, P) of each, and the sum of the -log p of each
+        direction's targets is returned, by the full softmax or one of `num_samples` negative samples.
+        """
+        if targets is None:
+            return super().forward(hidden)
+        softmax = {"weight": self.weight, "bias": self.bias, "dtype": compute_dtype(self.weight)}
+        if num_samples is not None:
+            return sampled_softmax_loss(hidden, targets=targets, num_samples=num_samples, **softmax)
+        return [full_softmax_loss(h, targets=rows, **softmax)[0] for h, rows in zip(hidden, targets)]
+
+
 class ElmoForPreTraining(ElmoPreTrainedModel):
     """The two language models: each direction predicts its next word, by one softmax that both share.
 
@@ -706,7 +699,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
     def __init__(self, config: ElmoConfig):
         super().__init__(config)
         self.elmo = ElmoModel(config)
-        self.lm_head = nn.Linear(config.output_dim, config.vocab_size - 1)  # row r is the word with id r + 1
+        self.lm_head = ElmoLMHead(config.output_dim, config.vocab_size - 1)
         self.post_init()
         self._freeze()
 
@@ -722,7 +715,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             self.lm_head = old
             return table
         # transformers has given it a row for padding too.
-        self.lm_head = nn.Linear(old.in_features, rows, device=old.weight.device, dtype=old.weight.dtype)
+        self.lm_head = ElmoLMHead(old.in_features, rows, device=old.weight.device, dtype=old.weight.dtype)
         self._init_weights(self.lm_head)
         self.lm_head._is_hf_initialized = True  # else `post_init` would overwrite the old rows
         self.lm_head.requires_grad_(old.weight.requires_grad)
@@ -769,8 +762,9 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             logits = [self.lm_head(half) for half in top]  # (B, T, V - 1)
             logits = [F.pad(each, (1, 0), value=torch.finfo(each.dtype).min) for each in logits]
             return ElmoForPreTrainingOutput(forward_logits=logits[0], backward_logits=logits[1], **rest)
-        mask = check_inputs(self.config, input_ids=input_ids, char_ids=char_ids, attention_mask=attention_mask)
-        targets = next_word_targets(labels, mask)  # (2, B, T)
+        mask = word_mask(self.config, input_ids, char_ids, attention_mask)
+        check_labels("labels", labels, tuple(mask.shape), self.config.vocab_size)
+        targets = next_word_targets(labels.long(), mask.to(labels.device))  # (2, B, T)
         losses = self.mean_losses([half.flatten(0, 1) for half in top], targets.flatten(1))
         return self.loss_output(losses, **rest)
 
@@ -789,10 +783,12 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             targets (`(2, B, T)`): the next word in each direction, -100 for none.
             state: the state returned for the previous window, to continue where it ended. No gradient flows through it.
         """
-        if targets.dim() != 3 or len(targets) != 2:
-            raise ValueError(f"targets must have shape (2, rows, words), got {tuple(targets.shape)}.")
+        check_targets(targets, self.config.vocab_size)
         _, batch_size, window = targets.shape
-        input_ids, char_ids = [None if ids is None else ids.flatten(0, 1) for ids in (input_ids, char_ids)]
+        input_ids, char_ids = [
+            ids.flatten(0, 1) if isinstance(ids, torch.Tensor) and ids.dim() > 2 else ids
+            for ids in (input_ids, char_ids)
+        ]
         mask = check_inputs(self.config, input_ids=input_ids, char_ids=char_ids)
         if mask.shape != (2 * batch_size, window):
             raise ValueError(
@@ -810,7 +806,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         outputs, last_state = self.elmo.bilm.run_layers(
             forward, backward, batch_sizes=[batch_size] * window, state=state
         )
-        losses = self.mean_losses(outputs[-1], targets.transpose(1, 2).flatten(1))
+        losses = self.mean_losses(outputs[-1], targets.long().transpose(1, 2).flatten(1))
         return self.loss_output(losses, state=tuple(part.detach() for part in last_state))
 
     def mean_losses(self, hidden: Sequence[torch.Tensor], targets: torch.Tensor) -> list[torch.Tensor]:
@@ -818,29 +814,8 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         known = [(ids > 0).nonzero().squeeze(1).to(h.device) for h, ids in zip(hidden, targets)]
         hidden = [F.dropout(h[indices], self.config.dropout, self.training) for h, indices in zip(hidden, known)]
         rows = [ids.to(h.device)[indices] - 1 for h, ids, indices in zip(hidden, targets, known)]
-        for words in rows:
-            if len(words) and int(words.max()) >= self.lm_head.out_features:
-                raise ValueError(
-                    f"Words to predict must have ids up to {self.lm_head.out_features}, got {int(words.max()) + 1}: "
-                    "use the tokenizer of this checkpoint."
-                )
-        if self.num_samples is None:
-            sums = [self.word_losses(h, words)[0] for h, words in zip(hidden, rows)]
-        else:
-            sums = sampled_softmax_loss(
-                hidden,
-                weight=self.lm_head.weight,
-                bias=self.lm_head.bias,
-                targets=rows,
-                num_samples=self.num_samples,
-                dtype=compute_dtype(self.lm_head.weight),
-            )
+        sums = self.lm_head(hidden, rows, self.num_samples)
         return [total / max(len(indices), 1) for total, indices in zip(sums, known)]
-
-    def word_losses(self, hidden: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the full-softmax losses of words, their sum and each (N,): hidden (N, P), rows (N,) of `lm_head`"""
-        weight, bias = self.lm_head.weight, self.lm_head.bias
-        return full_softmax_loss(hidden, weight=weight, bias=bias, targets=rows, dtype=compute_dtype(weight))
 
     @property
     def num_samples(self) -> int | None:
@@ -908,7 +883,8 @@ class ElmoForTokenClassification(ElmoPreTrainedModel):
         logits = self.classifier(self.dropout(outputs.last_hidden_state))  # (B, T, labels)
         loss = None
         if labels is not None:
-            loss = self.loss_function(logits, labels, self.config, **loss_kwargs)
+            check_labels("labels", labels, tuple(logits.shape[:2]), self.num_labels)
+            loss = self.loss_function(logits, labels.long(), self.config, **loss_kwargs)
         return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
 
 

@@ -12,11 +12,12 @@ import re
 import threading
 from collections import Counter
 from itertools import chain
+from types import NoneType
 from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers, trainers
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import TruncationStrategy
 from transformers.utils import PaddingStrategy, TensorType, logging
@@ -81,24 +82,38 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         add_eos_token: bool | None = None,
         **kwargs,
     ):
-        if max_characters_per_token < 3:
-            raise ValueError(f"max_characters_per_token must be at least 3, got {max_characters_per_token}.")
+        if type(max_characters_per_token) is not int or not 3 <= max_characters_per_token < 2**15:
+            raise ValueError(
+                f"max_characters_per_token must be an integer, at least 3 and below {2**15}, "
+                f"got {max_characters_per_token!r:.80}."
+            )
+        if char_vocab is not None and not is_list_of_strings(char_vocab):
+            raise ValueError(f"char_vocab must be a list of characters, got {char_vocab!r:.80}.")
+        named = {"pad_token": pad_token, "bos_token": bos_token, "eos_token": eos_token, "unk_token": unk_token}
+        for name, token in named.items():
+            if not isinstance(token, (str, AddedToken)):
+                raise ValueError(f"{name} must be a string, got {token!r:.80}.")
+        flags = {"swap_word_marks": swap_word_marks, "add_bos_token": add_bos_token, "add_eos_token": add_eos_token}
+        for name, flag in flags.items():
+            if flag not in (True, False, None):
+                raise ValueError(f"{name} must be True or False, got {flag!r:.80}.")
+        special_tokens = [str(token) for token in named.values()]
         if tokenizer_file is None:
             if vocab is None and vocab_file is not None:
                 vocab = read_vocabulary(vocab_file)
-            special_tokens = [str(token) for token in (pad_token, bos_token, eos_token, unk_token)]
             self._tokenizer = build_backend(vocab, special_tokens)
         super().__init__(
             tokenizer_file=tokenizer_file,
             char_vocab=char_vocab,
             swap_word_marks=swap_word_marks,
             max_characters_per_token=max_characters_per_token,
-            pad_token=pad_token,
-            bos_token=bos_token,
-            eos_token=eos_token,
-            unk_token=unk_token,
+            **named,
             **kwargs,
         )
+        if tokenizer_file is not None:
+            check_backend(self._tokenizer, special_tokens[0])
+        if not isinstance(self.model_max_length, (int, float)) or not self.model_max_length >= 1:
+            raise ValueError(f"model_max_length must be a number of words, got {self.model_max_length!r:.80}.")
         # transformers does not save whether boundaries are added, but tokenizer.json does.
         added = [self.bos_token_id, self.eos_token_id] if tokenizer_file is None else self._tokenizer.encode("").ids
         self.add_bos_token = self.bos_token_id in added if add_bos_token is None else add_bos_token
@@ -127,13 +142,20 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *args, **kwargs) -> "ElmoTokenizer":
-        """Load a tokenizer as transformers does, with a clear error for a truncated file."""
+        """Load a tokenizer as transformers does, with a clear error for a damaged file."""
         try:
             return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
-        except json.JSONDecodeError as error:
+        except BaseException as error:
+            # Damaged files raise errors of every kind, in transformers and in the backend.
+            is_ours = isinstance(error, (OSError, ValueError)) and not isinstance(
+                error, (json.JSONDecodeError, UnicodeError)
+            )
+            is_about_an_option = any(f"{name} " in str(error) for name in kwargs)
+            if is_ours or is_about_an_option or not (isinstance(error, Exception) or is_panic(error)):
+                raise
             raise OSError(
-                f"The tokenizer of {pretrained_model_name_or_path} cannot be read ({error}): "
-                "a file is truncated or is not JSON. Download or save it again."
+                f"The tokenizer of {pretrained_model_name_or_path} cannot be read ({type(error).__name__}: {error}): "
+                "a file is truncated or damaged. Download or save it again."
             ) from error
 
     @classmethod
@@ -171,6 +193,8 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         Words are truncated to W - 2 characters, or to W - 2 bytes, which may split the last character, as in the
         original implementations.
         """
+        if not isinstance(words, (list, tuple)) or not all(isinstance(word, (str, NoneType)) for word in words):
+            raise ValueError(f"A list of words is expected, got {words!r:.80}.")
         ends = np.cumsum([0, *(len(word or "") for word in words)])
         char_ids = self._spell("".join(word or "" for word in words), ends[:-1], ends[1:])
         boundaries = {self.bos_token: "<bos>", self.eos_token: "<eos>"}
@@ -227,8 +251,14 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             symbols = {index + 1: symbol.encode() for index, symbol in enumerate(self.char_vocab)}
         boundaries = {self._mark_ids["<bos>"]: self.bos_token, self._mark_ids["<eos>"]: self.eos_token}
         words = []
-        for row in np.asarray(char_ids).tolist():
+        rows = np.asarray(char_ids)
+        if rows.size and (rows.ndim != 2 or not np.issubdtype(rows.dtype, np.integer)):
+            raise ValueError(f"char_ids must be integers of shape (words, characters), got {char_ids!r:.80}.")
+        known = {0, *symbols, *self._mark_ids.values()}
+        for row in rows.tolist():
             if any(row):
+                if not known.issuperset(row) or self._last_mark not in row[1:]:
+                    raise ValueError(f"char_ids must be those of this tokenizer, got {row!r:.80}.")
                 characters = row[1 : row.index(self._last_mark, 1)]
                 if len(characters) == 1 and characters[0] in boundaries:
                     words.append(boundaries[characters[0]])
@@ -278,11 +308,16 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         first_tokens += map(str, new_special_tokens or [])
         counter = Tokenizer(models.WordLevel({special_tokens["unk_token"]: 0}, unk_token=special_tokens["unk_token"]))
         counter.pre_tokenizer = self._tokenizer.pre_tokenizer
-        counter.train_from_iterator(
-            text_iterator,
-            trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=first_tokens, **kwargs),
-            length=length,
-        )
+        if type(vocab_size) is not int or vocab_size < 1:
+            raise ValueError(f"vocab_size must be an integer, at least 1, got {vocab_size!r:.80}.")
+        try:
+            counter.train_from_iterator(
+                text_iterator,
+                trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=first_tokens, **kwargs),
+                length=length,
+            )
+        except TypeError as error:
+            raise ValueError(f"An iterator over texts or lists of texts is expected, got {error}.") from error
         options = {key: value for key, value in self.init_kwargs.items() if key not in ("tokenizer_file", "vocab_file")}
         options |= special_tokens | {"add_bos_token": self.add_bos_token, "add_eos_token": self.add_eos_token}
         if new_special_tokens:
@@ -314,6 +349,13 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
     ) -> BatchEncoding:
         """Encode as transformers does, with `char_ids`, in flat arrays of all tokens, which are faster than lists."""
         samples, batched = as_samples(text, text_pair, is_split_into_words)
+        for name, number, minimum in (
+            ("max_length", max_length, 1),
+            ("stride", stride, 0),
+            ("pad_to_multiple_of", pad_to_multiple_of, 1),
+        ):
+            if number is not None and (not isinstance(number, int) or number < minimum):
+                raise ValueError(f"{name} must be an integer, at least {minimum}, got {number!r:.80}.")
         truncation = None
         if truncation_strategy != TruncationStrategy.DO_NOT_TRUNCATE:
             truncation = {"max_length": max_length, "stride": stride, "strategy": truncation_strategy.value}
@@ -453,17 +495,69 @@ def read_vocabulary(path: str | os.PathLike) -> list[str]:
     return [word for word in words if word != "!!!MAXTERMID"]  # skipped by bilm-tf too
 
 
+def is_list_of_strings(value) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
+
+
+def is_panic(error: BaseException) -> bool:
+    """Return whether the backend, which is written in Rust, has panicked; its exception is not an Exception."""
+    return type(error).__name__ == "PanicException"
+
+
+def check_ids(vocab: dict[str, int]):
+    """Raise an error unless words have the ids 0, 1, 2 ... in any order."""
+    are_types_right = {*map(type, vocab)} <= {str} and {*map(type, vocab.values())} <= {int}
+    if are_types_right and sorted(vocab.values()) == list(range(len(vocab))):
+        return
+    for word, word_id in vocab.items():
+        if type(word) is not str or type(word_id) is not int:
+            raise ValueError(f"A vocabulary must map words to integers, got {word!r:.80}: {word_id!r:.80}.")
+        if not 0 <= word_id < len(vocab):
+            raise ValueError(
+                f"A vocabulary of {len(vocab)} words must have the ids 0 to {len(vocab) - 1}, "
+                f"got {word!r:.80} with id {word_id}."
+            )
+    repeated = next(word_id for word_id, count in Counter(vocab.values()).items() if count > 1)
+    words = [word for word, word_id in vocab.items() if word_id == repeated]
+    raise ValueError(f"Every word of a vocabulary must have an id of its own, got {words[:2]} with id {repeated}.")
+
+
+def check_backend(backend: Tokenizer, pad_token: str):
+    """Raise an error if a backend that was read from a file is not that of an ElmoTokenizer."""
+    prefix = getattr(backend.model, "continuing_subword_prefix", "")
+    if not isinstance(backend.model, (models.WordLevel, models.WordPiece)) or prefix.strip(" "):
+        kind = type(backend.model).__name__
+        raise ValueError(
+            f"tokenizer.json must look up whole words, got the subword model {kind}: use an ElmoTokenizer's."
+        )
+    if backend.model.token_to_id(backend.model.unk_token) is None:
+        raise ValueError(f"The vocabulary of tokenizer.json must contain {backend.model.unk_token!r:.80}.")
+    pad_id = backend.model.token_to_id(pad_token)
+    if pad_id not in (0, None):  # None: a token that was added later
+        raise ValueError(f"The padding token {pad_token!r:.80} of tokenizer.json must have id 0, got id {pad_id}.")
+    check_ids(backend.get_vocab())
+    processor = json.loads(backend.post_processor.__getstate__()) if backend.post_processor is not None else {}
+    for part in (processor, *processor.get("processors", [])):
+        pieces = [*part.get("single", []), *part.get("pair", [])]
+        undefined = {piece["SpecialToken"]["id"] for piece in pieces if "SpecialToken" in piece}
+        undefined -= {*part.get("special_tokens", {})}
+        if undefined:  # the backend would panic
+            raise ValueError(f"The post-processor of tokenizer.json must define its special tokens; not {undefined}.")
+    backend.no_padding()
+    backend.no_truncation()
+
+
 def build_backend(vocab: list[str] | dict[str, int] | None, special_tokens: list[str]) -> Tokenizer:
     """Build the backend from a vocabulary and the special tokens for padding, begin, end and unknown words."""
     if not isinstance(vocab, dict):
-        words = list(vocab or [])
-        if isinstance(vocab, str) or not all(isinstance(word, str) for word in words):
+        words = [] if vocab is None else vocab
+        if not is_list_of_strings(words):
             raise ValueError(f"vocab must be a list of words or a dictionary from words to ids, got {vocab!r:.80}.")
         known = set(words)
         if len(known) < len(words):
             duplicate = next(word for word, count in Counter(words).items() if count > 1)
             raise ValueError(f"A vocabulary must not repeat a word, got {duplicate!r} more than once.")
-        words = words[1:] if words[:1] == special_tokens[:1] else words
+        words = words[1:] if [*words[:1]] == special_tokens[:1] else words
         words = [special_tokens[0], *(token for token in special_tokens[1:] if token not in known), *words]
         vocab = {word: index for index, word in enumerate(words)}
     missing = [token for token in special_tokens if token not in vocab]
@@ -473,18 +567,23 @@ def build_backend(vocab: list[str] | dict[str, int] | None, special_tokens: list
             f"A vocabulary must contain the special tokens {', '.join(special_tokens)}, the first with id 0; "
             + (f"missing: {', '.join(missing)}." if missing else f"{pad_token} has id {vocab[pad_token]}.")
         )
+    check_ids(vocab)
     # Looks up whole words like models.WordLevel, since no word in the vocabulary starts with the prefix of a subword.
     # The token-classification pipeline, however, needs such a prefix to recognize tokens as words: without one, it
     # would merge tokens that touch each other, such as a word and the comma after it.
     prefix = " "
     while any(word.startswith(prefix) for word in vocab):
         prefix += " "
-    model = models.WordPiece(
-        vocab,
-        unk_token=special_tokens[3],
-        continuing_subword_prefix=prefix,
-        max_input_chars_per_word=max(map(len, vocab)),  # longer words are unknown; lookup is quadratic in length
-    )
+    try:
+        model = models.WordPiece(
+            vocab,
+            unk_token=special_tokens[3],
+            continuing_subword_prefix=prefix,
+            max_input_chars_per_word=max(map(len, vocab)),  # longer words are unknown; lookup is quadratic in length
+        )
+    except TypeError:
+        word = next(word for word in vocab if SURROGATE.search(word))
+        raise ValueError(f"The words of a vocabulary must be valid Unicode, got {word!r:.80}.") from None
     backend = Tokenizer(model)
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(word_pattern()), behavior="removed", invert=True)
     return backend
@@ -601,8 +700,7 @@ def encode_samples(
                 inputs, add_special_tokens=add_special_tokens, is_pretokenized=is_split_into_words
             )
         except BaseException as error:
-            # The limit of the regular expression library. A Rust panic is not an Exception.
-            if type(error).__name__ == "PanicException":
+            if is_panic(error):  # the limit of the regular expression library
                 raise ValueError("A text must have a space every few million characters, got a longer word.") from None
             raise
 

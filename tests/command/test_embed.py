@@ -161,12 +161,12 @@ def test_output_is_checked_before_the_work_starts(capsys, checkpoint, text, tmp_
 
     monkeypatch.setattr(checkpoints, "load", fail)
 
-    def refuse(**options):
+    def refuse(path):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    monkeypatch.setattr(Path, "mkdir", refuse)
     result = run(capsys, "embed", checkpoint, text, "-o", tmp_path / "x.npz")
-    assert_one_sentence(result, f"--output must be in a writable folder; {tmp_path} is not (Permission denied)")
+    assert_one_sentence(result, f"The folder {tmp_path} must be writable (Permission denied)")
 
 
 @pytest.mark.skipif(not hasattr(os, "setuid") or os.getuid() != 0, reason="needs to be root to drop privileges")

@@ -92,18 +92,18 @@ def test_export_of_weights_that_include_the_forget_bias(capfd, tmp_path, skip_ve
 
 
 def test_export_of_unsupported_models(capfd, converted, tmp_path):
-    for inputs, options in (
-        ("words+characters", {}),
-        ("characters", {"char_vocab_size": 40}),
-        ("words", {"word_embedding_dim": 3}),
+    symbols = [*MANY_LANGS_CHARACTERS, *map(chr, range(0x4E00, 0x4E00 + 261 - len(MANY_LANGS_CHARACTERS)))]
+    for inputs, options, char_vocab in (
+        ("words+characters", {"vocab_size": 4, "char_vocab_size": 262}, None),
+        ("characters", {"char_vocab_size": 40}, symbols[:39]),
+        ("words", {"vocab_size": 4, "word_embedding_dim": 3}, None),
     ):
         ElmoModel(tiny_config(inputs=inputs, **options)).save_pretrained(tmp_path / "checkpoint")
-        ElmoTokenizer().save_pretrained(tmp_path / "checkpoint")
+        ElmoTokenizer(char_vocab=char_vocab, max_characters_per_token=12).save_pretrained(tmp_path / "checkpoint")
         assert_error(elmo(capfd, "export", tmp_path / "checkpoint", "-o", tmp_path / "x"), "The bilm format supports")
     # A character vocabulary with as many entries as there are bytes and marks.
     ElmoModel(tiny_config(char_vocab_size=262)).save_pretrained(tmp_path / "checkpoint")
-    symbols = [*MANY_LANGS_CHARACTERS, *map(chr, range(0x4E00, 0x4E00 + 261 - len(MANY_LANGS_CHARACTERS)))]
-    ElmoTokenizer(char_vocab=symbols).save_pretrained(tmp_path / "checkpoint")
+    ElmoTokenizer(char_vocab=symbols, max_characters_per_token=12).save_pretrained(tmp_path / "checkpoint")
     result = elmo(capfd, "export", tmp_path / "checkpoint", "-o", tmp_path / "x")
     assert_error(result, "a character vocabulary")
     many = converted["many_langs"][1]

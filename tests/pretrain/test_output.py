@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from helpers.pretraining import StopAt, assert_same_weights, train, write
+from transformers_elmo.files import try_lock
 from transformers_elmo.pretrain.output import (
     CHECKSUMS_FILE,
     LOCK_FILE,
@@ -18,6 +19,7 @@ from transformers_elmo.pretrain.output import (
     checkpoints,
     last_checkpoint,
     locked_output,
+    release_lock,
     remove_old_checkpoints,
     write_checksums,
 )
@@ -193,29 +195,25 @@ def test_new_folders_are_removed_if_nothing_was_written(tmp_path):
 
 def test_lock_file_removed_meanwhile(tmp_path, monkeypatch):
     """A lock on a file that its holder has just removed excludes nobody."""
-    path, opened = tmp_path / LOCK_FILE, []
-    original = Path.open
+    path, locks = tmp_path / LOCK_FILE, []
 
-    def open_and_remove_the_first(self, *arguments, **options):
-        opened.append(original(self, *arguments, **options))
-        if len(opened) == 1:
+    def lock_and_remove_the_first(path):
+        locks.append(try_lock(path))
+        if len(locks) == 1:
             path.unlink()
-        return opened[-1]
+        return locks[-1]
 
-    monkeypatch.setattr(Path, "open", open_and_remove_the_first)
-    file = acquire_lock(path)
-    assert len(opened) == 2 and os.path.samestat(os.fstat(file.fileno()), path.stat())
-    file.close()
+    monkeypatch.setattr("transformers_elmo.pretrain.output.try_lock", lock_and_remove_the_first)
+    lock = acquire_lock(path)
+    assert len(locks) == 2 and os.path.samestat(os.fstat(lock), path.stat())
+    release_lock(path, lock)
 
 
 def test_file_system_without_locks(tmp_path, monkeypatch, capsys):
-    def fail(file):
-        raise OSError(37, "No locks available")
-
-    monkeypatch.setattr("transformers_elmo.pretrain.output.lock", fail)
+    monkeypatch.setattr("transformers_elmo.pretrain.output.try_lock", lambda path: None)
     with locked_output(tmp_path / "run", resume=False):
         pass
-    assert "run cannot be locked (No locks available): make sure that no other run" in capsys.readouterr().err
+    assert "run cannot be locked: make sure that no other run" in capsys.readouterr().err
 
 
 def test_interrupted_while_saving(corpus, finished, tmp_path, monkeypatch):

@@ -15,8 +15,9 @@ import helpers
 from helpers.pretraining import StopAt, assert_same_weights, logged_losses, train, write
 from transformers_elmo import ElmoTokenizer
 from transformers_elmo.command import main
+from transformers_elmo.files import host_name
 from transformers_elmo.pretrain.callbacks import StopOnSignal
-from transformers_elmo.pretrain.output import last_checkpoint
+from transformers_elmo.pretrain.output import check_output, last_checkpoint
 
 
 @pytest.mark.parametrize("options", [{}, {"gradient_accumulation": 3}, {"optimizer": "adagrad", "steps": 9}], ids=str)
@@ -68,6 +69,12 @@ def test_killed_and_resumed(command, tmp_path):
     assert_same_weights(tmp_path / "whole", tmp_path / "parts")
 
 
+def test_killed_before_the_settings_were_written(tmp_path):
+    (tmp_path / f".pretraining.json.{host_name()}-0123abcd.unfinished").touch()
+    check_output(tmp_path, resume=False)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_incomplete_checkpoints_are_skipped(corpus, tmp_path):
     train(corpus, tmp_path, callbacks=[StopAt(5)])
     assert last_checkpoint(tmp_path).name == "checkpoint-5"
@@ -75,6 +82,18 @@ def test_incomplete_checkpoints_are_skipped(corpus, tmp_path):
     assert last_checkpoint(tmp_path).name == "checkpoint-4"
     (tmp_path / "checkpoint-4" / "reader_state-0.pt").unlink()
     assert last_checkpoint(tmp_path) is None
+
+
+def test_rest_of_a_killed_checkpoint_is_removed(corpus, tmp_path):
+    """safetensors writes to a temporary file, and a card that exists is kept."""
+    train(corpus, tmp_path, callbacks=[StopAt(5)])
+    expected = {path.name for path in (tmp_path / "checkpoint-5").iterdir()}
+    (tmp_path / "checkpoint-8").mkdir()
+    for name in (".tmpQxZ3", "README.md"):
+        (tmp_path / "checkpoint-8" / name).write_text("half")
+    train(corpus, tmp_path, resume=True)
+    assert {path.name for path in (tmp_path / "checkpoint-8").iterdir()} == expected
+    assert (tmp_path / "checkpoint-8" / "README.md").read_text() != "half"
 
 
 TWO_PROCESSES = """

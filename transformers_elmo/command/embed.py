@@ -6,10 +6,10 @@ import argparse
 import os
 import stat
 import sys
-import tempfile
 from functools import partial
 
 from ..embed import LAYERS
+from ..files import check_new_file, file_status
 from ..text import STDIN, display_name
 from .arguments import add_checkpoint_argument, add_text_arguments, positive_int
 
@@ -57,33 +57,10 @@ def check_arguments(arguments: argparse.Namespace):
         raise ValueError(f"INPUT must be a file, or - for standard input; {source} {problem}.")
     if not arguments.output.endswith(".npz"):
         raise ValueError(f"--output must end in .npz, got {output}.")
+    check_new_file(arguments.output)
     output_status = file_status(arguments.output)
-    if output_status and not stat.S_ISREG(output_status.st_mode):
-        raise ValueError(f"--output must be a file; {output} is a folder or a device: choose another name.")
     if output_status and input_status and os.path.samestat(output_status, input_status):
         raise ValueError(f"--output must be another file than INPUT; {output} would be replaced: choose another name.")
-    check_folder(os.path.dirname(os.path.realpath(arguments.output)))
-
-
-def file_status(path: str) -> os.stat_result | None:
-    """Return the status of a file, None if there is none; raise if it cannot be known, as in an unreadable folder."""
-    try:
-        return os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def check_folder(folder: str):
-    """Raise if no file can be created in the folder, before hours of work."""
-    name = display_name(folder)
-    if not os.path.isdir(folder):
-        raise ValueError(f"--output must be in an existing folder; there is no folder {name}: create it first.")
-    try:
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise OSError(
-            f"--output must be in a writable folder; {name} is not ({error.strerror}): choose another one."
-        ) from error
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from tqdm import tqdm
 
-from ..files import check_space, disk_full_errors, one_line, sha256_of
+from ..files import check_space, one_line, sentence_errors, sha256_of
 from .releases import Release, RemoteFile
 
 TIMEOUT = 30  # seconds without a byte
@@ -66,7 +66,7 @@ def download(file: RemoteFile, path: Path, progress: bool = True) -> None:
     if is_complete(file, path):
         return
     part, version = path.with_name(f"{path.name}.part"), path.with_name(f"{path.name}.part.version")
-    with disk_full_errors(path), open_locked(part) as output:
+    with sentence_errors(part, path), open_locked(part) as output:
         try:
             fetch_with_retries(file, output, version, progress)
         except BaseException:

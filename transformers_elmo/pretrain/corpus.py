@@ -145,7 +145,7 @@ def write_corpus(texts: Iterable[str], folder: Path, tokenizer, splitting: Split
     write_array(folder / "tokens.npy", (rank[chunk] for chunk in read_chunks(raw_tokens, np.uint32)), np.uint32, total)
     sentences = raw_offsets.stat().st_size // 8 - 1
     write_array(folder / "offsets.npy", read_chunks(raw_offsets, np.int64), np.int64, sentences + 1)
-    np.save(folder / "counts.npy", counts[order])
+    write_array(folder / "counts.npy", [counts[order]], np.int64, len(order))
     words = list(splitter.numbers)
     with (folder / "words.txt").open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{words[number]}\n" for number in order)

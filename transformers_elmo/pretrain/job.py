@@ -24,7 +24,7 @@ from transformers.trainer_callback import PrinterCallback, TrainerState
 
 from ..checkpoints import has_lm_head, load_config, load_model, load_tokenizer
 from ..configuration_elmo import ElmoConfig
-from ..files import new_file, one_line, read_json, scratch_folder
+from ..files import new_file, new_files, one_line, read_json
 from ..model_card import model_card
 from ..modeling_elmo import ElmoForPreTraining
 from ..text import find_files
@@ -455,7 +455,7 @@ def save(trainer: ElmoPretrainer, corpus: Corpus, settings: Settings):
     for name, weight in weights.items():
         if not torch.isfinite(weight).all():
             raise ValueError(f"{name} has numbers beyond float16: leave out --half, and continue with --resume.")
-    with scratch_folder(output) as unfinished:
+    with new_files(output, last="config.json") as unfinished:
         # The configuration says float32 even if the weights are stored in float16: the model computes in float32.
         model.save_pretrained(unfinished, state_dict=weights)
         trainer.processing_class.save_pretrained(unfinished)
@@ -475,6 +475,3 @@ def save(trainer: ElmoPretrainer, corpus: Corpus, settings: Settings):
             sections=[section],
         )
         (unfinished / "README.md").write_text(card, encoding="utf-8")
-        # The configuration last: with it, the folder is a checkpoint.
-        for file in sorted(unfinished.iterdir(), key=lambda file: file.name == "config.json"):
-            file.replace(output / file.name)

@@ -14,9 +14,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
-from ..files import UNFINISHED, host_name, new_file, read_json, sha256_of
+from ..files import clear_leftovers, host_name, new_file, read_json, release, sha256_of, try_lock
 
 SETTINGS_FILE, LOCK_FILE, CHECKSUMS_FILE = "pretraining.json", ".pretraining.lock", "checksums.json"
 CHECKPOINT = re.compile(r"checkpoint-([1-9][0-9]{0,17})")
@@ -28,18 +27,15 @@ def rank() -> int:
 
 def check_output(output: Path, resume: bool):
     """Raise unless the folder has a run to resume or, without `resume`, is new or empty."""
+    clear_leftovers(output)
     has_run = (output / SETTINGS_FILE).is_file()
     if resume and not has_run:
         raise ValueError(f"{output} contains no run to resume; leave out --resume, or pass the folder of a run.")
     if not resume and has_run:
         raise ValueError(f"{output} already exists; pass --resume to continue its run, or choose another --output.")
-    if not resume and (output.exists() or output.is_symlink()):
-        # A killed run may leave its lock and temporary files.
-        is_empty = output.is_dir() and all(
-            path.name == LOCK_FILE or UNFINISHED.fullmatch(path.name) for path in output.iterdir()
-        )
-        if not is_empty:
-            raise ValueError(f"--output must be a new or empty folder; {output} exists: choose another name.")
+    exists = output.exists() or output.is_symlink()
+    if not resume and exists and (not output.is_dir() or any(path.name != LOCK_FILE for path in output.iterdir())):
+        raise ValueError(f"--output must be a new or empty folder; {output} exists: choose another name.")
 
 
 @contextmanager
@@ -53,67 +49,44 @@ def locked_output(output: Path, resume: bool) -> Iterator[None]:
     try:
         output.mkdir(parents=True, exist_ok=True)
         path = output / LOCK_FILE
-        file = acquire_lock(path)
+        lock = acquire_lock(path)
         try:
             check_output(output, resume)  # another run may have ended in the meantime
             yield
         finally:
-            release_lock(path, file)
+            release_lock(path, lock)
     finally:
         for folder in created:
             with contextlib.suppress(OSError):  # it is not empty
                 folder.rmdir()
 
 
-def acquire_lock(path: Path) -> IO[str]:
+def acquire_lock(path: Path) -> int | None:
     """Lock a file by the operating system's lock, which ends with the process, however it ends."""
     while True:
-        file = path.open("a+", encoding="utf-8")
-        try:
-            lock(file)
-            # Whoever held the lock may have removed the file after we opened it.
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                file.truncate(0)
-                file.write(f"process {os.getpid()} on {host_name()}")
-                file.flush()
-                return file
-        except FileNotFoundError:
-            pass
-        except (BlockingIOError, PermissionError):
-            file.seek(0)
-            holder = file.read().strip() or "another process"
-            file.close()
-            raise BlockingIOError(
-                f"{path.parent} is in use by another run, {holder}: wait until it ends, or choose another --output."
-            ) from None
-        except OSError as error:
-            print(
-                f"{path.parent} cannot be locked ({error.strerror}): make sure that no other run writes to it.",
-                file=sys.stderr,
-            )
-            return file
-        file.close()
+        path.touch()
+        # Whoever held the lock may remove the file at any moment.
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                lock = try_lock(path)
+            except BlockingIOError:
+                holder = path.read_text(encoding="utf-8").strip() or "another process"
+                raise BlockingIOError(
+                    f"{path.parent} is in use by another run, {holder}: wait until it ends, or choose another --output."
+                ) from None
+            if lock is None:
+                print(f"{path.parent} cannot be locked: make sure that no other run writes to it.", file=sys.stderr)
+                return None
+            if os.path.samestat(os.fstat(lock), path.stat()):
+                path.write_text(f"process {os.getpid()} on {host_name()}", encoding="utf-8")
+                return lock
+            release(lock)
 
 
-def lock(file: IO):
-    """Lock a file exclusively, or raise BlockingIOError or PermissionError at once."""
-    if os.name == "nt":
-        import msvcrt
-
-        file.seek(1 << 20)  # beyond the text, which others read
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-    else:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def release_lock(path: Path, file: IO):
-    if os.name == "nt":  # where an open file cannot be removed
-        file.close()
+def release_lock(path: Path, lock: int | None):
     with contextlib.suppress(OSError):
         path.unlink()
-    file.close()
+    release(lock)
 
 
 def write_checksums(folder: Path):

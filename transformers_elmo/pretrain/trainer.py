@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
 from transformers import Trainer, TrainerControl, TrainingArguments
 
+from ..files import reason
 from ..modeling_elmo import BiLMState, ElmoForPreTraining
 from .output import SETTINGS_FILE, last_checkpoint, remove_old_checkpoints, write_checksums
 from .recipe import Settings
@@ -171,8 +171,9 @@ class ElmoPretrainer(Trainer):
                 write_checksums(folder)  # last: a checkpoint without them is incomplete
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
-            if isinstance(error, (OSError, RuntimeError, SafetensorError)):
-                raise OSError(f"The checkpoint {folder} could not be written ({error}): is the disk full?") from error
+            if isinstance(error, Exception):  # torch, safetensors and tokenizers raise errors of their own
+                message = f"The checkpoint {folder} could not be written ({reason(error)}): is the disk full?"
+                raise OSError(message) from error
             raise
         if is_main:
             remove_old_checkpoints(output, step)
