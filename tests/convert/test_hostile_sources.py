@@ -161,7 +161,7 @@ BAD_OPTIONS = {
     "negative-dim": (with_options(lstm_dim=-7, lstm_projection_dim=-8), ["lstm_dim", "-7"]),
     "nested-filters": (with_options(char_cnn_filters=[[[1, 3]]]), ["char_filters"]),
     "nan-filters": (raw_options(char_cnn_filters="[[NaN, 3]]"), ["char_filters"]),
-    "wide": (with_options(char_cnn_max_characters_per_token=90_000), ["at most 83333 for 12 filters", "90000"]),
+    "wide": (with_options(char_cnn_max_characters_per_token=90_000), ["at most 32,767", "90000"]),
     "deep": (replace_file(OPTIONS, b'{"a":' * 100_000), ["JSON"]),
     "deep-but-valid": (replace_file(OPTIONS, b'{"lstm":' * 500 + b"1" + b"}" * 500), ["lstm.dim"]),
 }

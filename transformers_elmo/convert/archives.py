@@ -72,7 +72,7 @@ def archive_errors(path: Path) -> Iterator[None]:
     except Exception as error:
         # E.g. a full disk; EINVAL comes from seeking to a damaged offset.
         is_of_the_system = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
-        if is_of_the_system or str(error).startswith(str(path)):  # the message is complete
+        if is_of_the_system or str(path) in str(error):  # the message is complete
             raise
         raise OSError(f"{path} cannot be unpacked ({one_line(error)}): it is damaged or truncated.") from error
 

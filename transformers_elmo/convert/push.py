@@ -16,7 +16,6 @@ from huggingface_hub.errors import (
     HFValidationError,
     LocalTokenNotFoundError,
     OfflineModeIsEnabled,
-    StrictDataclassError,
 )
 from huggingface_hub.utils import validate_repo_id
 from safetensors import SafetensorError, safe_open
@@ -180,7 +179,7 @@ def check_checkpoint(folder: Path) -> tuple[ElmoConfig, int, list[str]]:
         raise ValueError(f"{folder / 'config.json'} must describe an ELMo model; its model_type is {model_type!r}.")
     try:
         config = ElmoConfig.from_pretrained(folder)
-    except (StrictDataclassError, ValueError) as error:
+    except ValueError as error:
         raise ValueError(f"{folder / 'config.json'} must describe an ELMo model: {one_line(error)}.") from error
     read_json(folder / "tokenizer.json")
     num_parameters = 0

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from transformers import TrainerCallback, set_seed
 from transformers.trainer_callback import PrinterCallback, TrainerState
 
@@ -46,7 +45,6 @@ SET_ELSEWHERE = {
     **dict.fromkeys(("char_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id"), "the tokenizer"),
 }
 MIN_VOCAB_SIZE = 4  # the special tokens
-MAX_LAYERS = 1000
 BYTES_PER_PARAMETER = 12  # at least: the parameter, its gradient and one number of the optimizer, in float32
 
 
@@ -162,7 +160,7 @@ class InitialModel:
             try:
                 # The size of the vocabulary is known when the text has been read.
                 config = getattr(ElmoConfig, self.size or "mini")(vocab_size=MIN_VOCAB_SIZE, **fields)
-            except (ValueError, TypeError, OverflowError, StrictDataclassError) as error:
+            except (ValueError, TypeError) as error:
                 raise ValueError(
                     f"{self.config_file} must be a JSON object of ElmoConfig fields: {one_line(error)}."
                 ) from None
@@ -189,11 +187,7 @@ class InitialModel:
             check_memory(config, recipe)
         if not self.checkpoint:
             return ElmoForPreTraining(config), tokenizer
-        model = load_model(self.checkpoint, config, with_lm_head=True, dtype=torch.float32)
-        for name, weight in model.state_dict().items():
-            if not torch.isfinite(weight).all():
-                raise ValueError(f"{self.checkpoint} must have finite weights; {name} has NaN or infinite numbers.")
-        return model, tokenizer
+        return load_model(self.checkpoint, config, with_lm_head=True, dtype=torch.float32), tokenizer
 
     def select_vocabulary(self, corpus: Corpus) -> list[str]:
         if self.vocab_file:
@@ -213,29 +207,23 @@ def read_config_fields(path: Path) -> dict:
     """Read a JSON object of sizes and options of a new model, named as in ElmoConfig."""
     names = [name for name in ElmoConfig.__annotations__ if name not in (*SET_ELSEWHERE, "tie_word_embeddings")]
     content = read_json(path)
-    for name, value in content.items():
+    for name in content:
         if name in SET_ELSEWHERE:
             raise ValueError(f"{path} must not set {name!r}, which is set by {SET_ELSEWHERE[name]}: remove it.")
         if name not in names:
             similar = difflib.get_close_matches(name, names, n=1)
             suggestion = f"did you mean {similar[0]!r}?" if similar else f"the fields are {', '.join(names)}."
             raise ValueError(f"{path} must be a JSON object of ElmoConfig fields; {name!r} is not one: {suggestion}")
-        if "nan" in (text := json.dumps(value).lower()) or "infinity" in text:
-            raise ValueError(f"{path} must have finite numbers; {name!r} is {value}.")
     return content
 
 
 def check_memory(config: ElmoConfig, recipe: Recipe):
     """Raise if the machine has too little memory to train a model of this size."""
-    import psutil  # a dependency of accelerate
+    import psutil
 
     available = psutil.virtual_memory().available
     try:
-        # Checked before the model is built, even on the meta device, where its weights take no memory.
-        layers = config.num_hidden_layers + config.num_highway_layers
-        if layers + len(config.char_filters) > MAX_LAYERS:
-            raise ValueError(f"{layers:,} layers and {len(config.char_filters):,} widths of filters")
-        with torch.device("meta"):
+        with torch.device("meta"):  # where weights take no memory
             parameters = ElmoForPreTraining(config).num_parameters()
         characters = 2 * recipe.rows * recipe.window * config.max_characters_per_token
         needed = parameters * BYTES_PER_PARAMETER + 8 * characters

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from huggingface_hub.errors import StrictDataclassError
 
 from ...configuration_elmo import ElmoConfig
 from ...files import one_line, read_json, read_text
@@ -365,7 +364,7 @@ def bilm_config(options: dict, path: Path, **fields) -> ElmoConfig:
             raise ValueError(f"{path}: {name} must be {KINDS[types]}; it is {value!r:.40}.")
     try:
         config = ElmoConfig.from_bilm_options(options, **fields)
-    except (ValueError, TypeError, StrictDataclassError) as error:
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{path} must contain the options of a bilm-tf model: {one_line(error)}.") from error
     check_max_characters(config, path)
     return config

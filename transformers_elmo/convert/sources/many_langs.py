@@ -6,8 +6,6 @@ import io
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
-
 from ...configuration_elmo import ElmoConfig
 from ...files import one_line, read_json, read_text
 from ...tokenization_elmo import ElmoTokenizer
@@ -88,7 +86,7 @@ def open_many_langs(folder: Path, extra_files: ExtraFiles) -> Source:
             eos_token_id=tokenizer.eos_token_id,
             **fields,
         )
-    except (ValueError, TypeError, StrictDataclassError) as error:
+    except (ValueError, TypeError) as error:
         raise ValueError(
             f"{options_file} and the dictionaries of {folder} must describe an ELMo: {one_line(error)}."
         ) from error
