@@ -4,7 +4,7 @@ BIN = .venv/bin
 # The pip that comes with Python 3.10 cannot build seqeval otherwise.
 export PIP_USE_PEP517 = 1
 
-.PHONY: demo test slow lint types bench build clean
+.PHONY: demo test slow mutants lint types bench build clean
 
 demo: .venv/installed
 	$(BIN)/python examples/demo.py
@@ -15,6 +15,10 @@ test: .venv/installed
 
 slow: .venv/installed
 	$(BIN)/python -m pytest -m slow
+
+# Deliberate faults, each of which a test must notice.
+mutants: .venv/installed
+	$(BIN)/python tests/mutants.py --jobs 2
 
 lint: .venv/installed
 	$(BIN)/ruff check .

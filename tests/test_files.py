@@ -494,3 +494,9 @@ def test_reason(error, expected):
 def test_one_line():
     assert one_line(ValueError("a\n  b.\n")) == "a b" and one_line(ValueError()) == "ValueError"
     assert len(one_line(ValueError("x" * 1000))) == 200
+
+
+def test_hash_of_a_large_file(tmp_path):
+    content = bytes(range(251)) * 10_000  # 2.5 MB, more than is read at once
+    (tmp_path / "x").write_bytes(content)
+    assert sha256_of(tmp_path / "x") == hashlib.sha256(content).hexdigest()

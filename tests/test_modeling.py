@@ -821,6 +821,17 @@ def test_dropout_is_off_in_a_frozen_bilm():
         assert torch.equal(evaluated, trained) == freeze_bilm
 
 
+def test_dropout_on_the_vectors_of_the_tagger():
+    tagger = build_tagger(classifier_dropout=0.9).train()
+    batch = random_batch(tagger.config, [4, 6])
+    vectors = tagger.elmo(**batch).last_hidden_state
+    torch.manual_seed(0)
+    logits = tagger(**batch).logits
+    torch.manual_seed(0)
+    assert torch.equal(logits, tagger.classifier(F.dropout(vectors, 0.9)))
+    assert torch.equal(tagger.eval()(**batch).logits, tagger.classifier(vectors))
+
+
 def test_loss_ignores_words_without_a_label():
     model = build_tagger(torch.float64).eval()
     batch = random_batch(model.config, [5, 2])
@@ -902,3 +913,28 @@ def test_parts_missing_from_a_checkpoint_are_initialized(tmp_path):
     assert not tagger.classifier.bias.any()
     for name, weight in weights.items():
         assert torch.equal(tagger.elmo.state_dict()[name], weight), name
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_new_weights_are_those_of_bilm_tf(activation):
+    torch.manual_seed(0)
+    model = ElmoModel(tiny_config(inputs="words+characters", char_activation=activation, char_filters=[[2, 400]]))
+    encoder, lstm = model.token_encoder, model.bilm.layers[1].backward_lstm
+    for embedding in (encoder.word_embedding, encoder.characters.embedding):
+        assert not embedding.weight[0].any()
+        assert 0.8 < embedding.weight.abs().max() <= 1
+    (convolution,), highway = encoder.characters.convolutions, encoder.characters.highways[0]
+    if activation == "relu":
+        assert 0.049 < convolution.weight.abs().max() <= 0.05
+    else:
+        assert_near(convolution.weight.std(), 8**-0.5, 0.02)  # of 4 numbers for each of 2 characters
+    assert_near(highway.transform.weight.std(), 400**-0.5, 0.002)
+    for bias in (convolution.bias, highway.transform.bias, encoder.projection.bias, lstm.bias):
+        assert not bias.any()
+    for weight in (lstm.input_weight, lstm.recurrent_weight, lstm.projection_weight):
+        assert_near(weight.abs().max(), (6 / sum(weight.shape)) ** 0.5, 0.1)
+
+
+def test_a_new_highway_mostly_passes_its_input_through():
+    for highway in ElmoModel(tiny_config()).token_encoder.characters.highways:
+        assert (highway.carry.bias == -2).all()

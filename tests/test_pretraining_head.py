@@ -261,6 +261,16 @@ def test_sampled_loss_approaches_the_full_loss():
     assert abs(model(**windows).loss.item() - full) < 1e-12
 
 
+@pytest.mark.parametrize("scale", [-1000.0, 1000.0])
+def test_sampled_loss_of_extreme_logits_is_finite(scale):
+    weight = torch.zeros(20, 3).index_fill_(0, torch.tensor([7]), scale).requires_grad_()
+    hidden, targets = torch.ones(1, 3), torch.tensor([7])
+    (loss,) = softmax_elmo.sampled_softmax_loss([hidden], weight, torch.zeros(20), [targets], 4, torch.float32)
+    loss.backward()
+    assert abs(loss.item() - max(-3 * scale, 0)) < 10
+    assert torch.isfinite(weight.grad).all()
+
+
 def test_sampled_losses_have_no_perplexity():
     model = build(num_negative_samples=4)
     windows = random_windows(model.config, 2, 3)

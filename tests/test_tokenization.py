@@ -689,6 +689,15 @@ def test_ids_of_a_vocabulary(vocab, expected):
     assert encoding["char_ids"] == bilm_rows(tokens)  # unknown words keep their own characters
 
 
+def test_ids_of_long_words():
+    """ELMoForManyLangs truncates a word before it looks it up, bilm-tf only spells the beginning."""
+    words = ["a" * 300, "a" * 48, "a" * 47]
+    for char_vocab, ids in ((None, [4, 5, 3]), (CHAR_VOCAB, [5, 5, 3])):
+        tokenizer = ElmoTokenizer(vocab=words[:2], char_vocab=char_vocab)
+        assert encode_words(tokenizer, words)["input_ids"][1:-1] == ids
+        assert tokenizer(" ".join(words))["input_ids"][1:-1] == ids
+
+
 @pytest.mark.parametrize(
     "vocab, message",
     [

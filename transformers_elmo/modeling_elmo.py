@@ -82,6 +82,7 @@ class ElmoHighway(nn.Module):
         super().__init__()
         self.transform = nn.Linear(size, size)
         self.carry = nn.Linear(size, size)
+        self.carry.initial_bias = -2.0  # a new highway mostly passes its input through
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         gate = torch.sigmoid(self.carry(x))
@@ -481,7 +482,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
             init.zeros_(module.bias)
         elif isinstance(module, nn.Linear):
             init.normal_(module.weight, 0.0, module.in_features**-0.5)
-            init.zeros_(module.bias)
+            init.constant_(module.bias, getattr(module, "initial_bias", 0.0))
         elif isinstance(module, ElmoLSTM):
             init.xavier_uniform_(module.input_weight)
             init.xavier_uniform_(module.recurrent_weight)
@@ -493,8 +494,6 @@ class ElmoPreTrainedModel(PreTrainedModel):
                 init.zeros_(module.weights)
             if module.gamma is not None:
                 init.ones_(module.gamma)
-        if isinstance(module, ElmoHighway):
-            init.constant_(module.carry.bias, -2.0)  # a new highway mostly passes its input through
 
 
 def check_index(folder: str | os.PathLike | None, subfolder: str):

@@ -111,6 +111,17 @@ def test_stripped_space_in_char_dic(tmp_path, verify_in_process):
     assert char_id == MANY_LANGS_CHARACTERS.index("\u3000") + 1
 
 
+def test_dictionaries_in_any_order(tmp_path, verify_in_process):
+    """Ids count, not lines."""
+    case = many_langs(tmp_path / "source")
+    for name in ("word.dic", "char.dic"):
+        path = tmp_path / "source" / name
+        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+        path.write_text("".join(f"{line}\n" for line in reversed(lines)), encoding="utf-8")
+    assert main(["convert", *map(str, case.arguments), "-o", str(tmp_path / "x")]) == 0
+    assert_computes(case, tmp_path / "x")
+
+
 def test_published_options_may_be_missing(tmp_path, monkeypatch, verify_in_process):
     """All published models of ELMoForManyLangs refer to the same options file, and some come without it."""
     case = many_langs(tmp_path / "source")

@@ -467,13 +467,17 @@ def test_refused_token(capsys, checkpoint, hub, tmp_path, monkeypatch, from_file
     hub.before = before
     monkeypatch.setenv("HF_TOKEN", "" if from_file else "hf_bad")
     (tmp_path / "token").write_text("hf_bad")
-    assert_fails(run(capsys, "push", checkpoint, "me/none"), "refused the token")
+    result = run(capsys, "push", checkpoint, "me/none")
+    assert_fails(result, "refused the token")
+    assert "hf_bad" not in result[2]
     assert [path for _, path, _ in hub.requests] == ["/api/whoami-v2"]
 
 
 def test_token_that_is_not_ascii(capsys, checkpoint, hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_tökén")
-    assert_fails(run(capsys, "push", checkpoint, "me/none"), "token")
+    result = run(capsys, "push", checkpoint, "me/none")
+    assert_fails(result, "token")
+    assert "tökén" not in result[2]
 
 
 def test_trusted_publisher_without_an_id_token(capsys, checkpoint, hub, monkeypatch):

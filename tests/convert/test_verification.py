@@ -13,6 +13,7 @@ from helpers.released import WORDS
 from helpers.released_cases import WORD_INPUT, WORDS_AND_SOFTMAX, allennlp, bilm, checkpoint, many_langs, tf_hub
 from transformers_elmo import ElmoConfig, ElmoTokenizer
 from transformers_elmo.convert import sources, weight_names
+from transformers_elmo.convert.verification import parity
 from transformers_elmo.convert.weight_names import Conversion, NameTable
 
 
@@ -196,3 +197,19 @@ def test_weights_that_overflow_are_noticed(capfd, tmp_path, verify_in_process):
     change_dataset("CNN_proj/W_proj", lambda array: np.full_like(array, 3e38))(tmp_path / "source")
     assert_error(elmo(capfd, "convert", *case.arguments, "-o", output), "words differs by", REMEDY)
     assert os.listdir(output.parent) == []
+
+
+@pytest.mark.parametrize(
+    "name, largest, accepted, refused",
+    [
+        ("words", 1, 9e-6, 2e-5),
+        ("lstm_1", 100, 9e-5, 2e-4),  # relative to large values
+        ("next word", 100, 9e-4, 2e-3),
+        ("mix", 1, 0, np.nan),
+    ],
+)
+def test_tolerance(name, largest, accepted, refused):
+    expected = np.array([0.0, 0.5, largest])
+    assert parity(name, [expected], [np.array([accepted, 0.5, largest])], 1.0).largest == largest
+    with pytest.raises(RuntimeError, match=f"{name} differs by"):
+        parity(name, [expected], [np.array([refused, 0.5, largest])], 1.0)

@@ -35,6 +35,7 @@ def test_text_to_checkpoint(command, tmp_path, capsys):
     assert isinstance(model, ElmoForPreTraining)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert model.config.vocab_size == len(tokenizer) == 4 + 9
+    assert_same_weights(folder, last_checkpoint(folder))  # in float32
     assert tokenizer.convert_ids_to_tokens([1, 2, 3]) == ["<S>", "</S>", "<UNK>"]
     language_model = ElmoLanguageModel(model, tokenizer)
     assert language_model.perplexity(made_up_text(30, seed=9).split("\n")[:-1]).both < 5
@@ -104,15 +105,24 @@ def test_start_from_a_checkpoint(command, tmp_path, capsys):
     first, other = tmp_path / "first", tmp_path / "other.txt"
     assert main([*command, "-o", str(first), "--steps", "60", "--learning-rate", "0.03"]) == 0
     other.write_text(made_up_text(100, seed=3).replace("cat", "zebra"))
-    tune = ["pretrain", str(other), "--cache", str(tmp_path / "cache"), "--cpu", *FAST, "--steps", "30"]
+    tune = ["pretrain", str(other), "--cache", str(tmp_path / "cache"), "--cpu", *FAST, "--steps", "3"]
+    tune += ["--learning-rate", "1e-9"]
+
+    def assert_tuned(folder, without=()):
+        before, after = load_weights(first), load_weights(folder)
+        for name in before.keys() - set(without):
+            torch.testing.assert_close(after[name], before[name], rtol=0, atol=1e-6, msg=name)
+
     # With its output layer: the vocabulary stays.
     assert main([*tune, "--init", str(first), "-o", str(tmp_path / "tuned")]) == 0
+    assert_tuned(tmp_path / "tuned")
     tuned = ElmoTokenizer.from_pretrained(tmp_path / "tuned")
     assert tuned.get_vocab() == ElmoTokenizer.from_pretrained(first).get_vocab()
     # Without one: a new vocabulary from the new text.
     ElmoModel.from_pretrained(first).save_pretrained(tmp_path / "plain")
     ElmoTokenizer.from_pretrained(first).save_pretrained(tmp_path / "plain")
     assert main([*tune, "--init", str(tmp_path / "plain"), "-o", str(tmp_path / "new")]) == 0
+    assert_tuned(tmp_path / "new", without=("lm_head.weight", "lm_head.bias"))
     assert "zebra" in ElmoTokenizer.from_pretrained(tmp_path / "new").get_vocab()
     assert main([*tune, "--init", str(first), "--size", "small", "-o", str(tmp_path / "x")]) == 1
     assert "leave them out" in capsys.readouterr().err

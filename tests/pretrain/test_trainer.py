@@ -1,6 +1,8 @@
 """The trainer: its recipes and optimizers against plain steps, and training that fails."""
 
 import copy
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,8 +14,8 @@ from transformers_elmo import ElmoForPreTraining, ElmoTokenizer
 from transformers_elmo.pretrain.job import hold_out
 from transformers_elmo.pretrain.output import last_checkpoint
 from transformers_elmo.pretrain.recipe import RECIPES
-from transformers_elmo.pretrain.trainer import ElmoPretrainer, MuonAndAdamW
-from transformers_elmo.pretrain.windows import Windows
+from transformers_elmo.pretrain.trainer import ElmoPretrainer, MuonAndAdamW, held_out_losses
+from transformers_elmo.pretrain.windows import IGNORE_INDEX, Windows
 
 
 def test_gradient_accumulation_carries_states(corpus, tmp_path):
@@ -96,6 +98,28 @@ def test_muon_and_adamw():
             both, model = MuonAndAdamW(reloaded, 0.5), reloaded
             both.load_state_dict(saved)
     assert not torch.equal(model.lm_head.weight, new_model().lm_head.weight)
+
+
+@pytest.mark.parametrize("schedule, rates", [("linear", [0, 1, 2, 1.5, 1, 0.5]), ("constant", [2] * 6)])
+def test_learning_rates(corpus, tmp_path, schedule, rates):
+    """The first two of six steps warm up; a linear schedule would reach zero after the last."""
+    trainer = train(corpus, tmp_path, steps=6, schedule=schedule, warmup_ratio=0.34, learning_rate=2e-3)
+    logged = [row["learning_rate"] for row in trainer.state.log_history if "learning_rate" in row]
+    assert logged == pytest.approx([1e-3 * rate for rate in rates])
+
+
+def test_evaluation_is_a_mean_over_words():
+    """Not over batches: the last ones are partly padding."""
+    whole = torch.ones(2, 3, 4, dtype=torch.long)
+    partly_padding = whole.clone()
+    partly_padding[:, 1:] = IGNORE_INDEX
+    losses = [(1.0, 2.0), (5.0, 6.0)]
+    outputs = [
+        SimpleNamespace(forward_loss=torch.tensor(f), backward_loss=torch.tensor(b), state=None) for f, b in losses
+    ]
+    model = Mock(side_effect=outputs, device="cpu")
+    sums = held_out_losses(model, [{"targets": whole}, {"targets": partly_padding}])
+    assert sums.tolist() == [[12 * 1 + 4 * 5, 16], [12 * 2 + 4 * 6, 16]]
 
 
 def test_evaluation_carries_states(corpus, tmp_path):

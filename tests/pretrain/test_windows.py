@@ -230,6 +230,16 @@ def test_resumes_from_a_state(sentences, rows, window, after, epochs):
     assert equal(before + list(islice(second, at_most - len(before))), uninterrupted)
 
 
+def test_goes_back_to_a_state():
+    """Also from a later epoch, whose sentences are in another order; the state does not change meanwhile."""
+    windows = make_windows(distinct_sentences([5, 2, 7, 3, 4, 6]), 2, 3, seed=0)
+    list(islice(windows, 2))
+    state = windows.state_dict()
+    expected = list(islice(windows, 12))
+    windows.load_state_dict(state)
+    assert equal(list(islice(windows, 12)), expected)
+
+
 def test_endless_windows_continue_in_a_new_iterator():
     sentences = distinct_sentences([5, 2, 7])
     expected = list(islice(make_windows(sentences, 2, 3, seed=0), 8))
