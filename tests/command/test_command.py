@@ -161,6 +161,7 @@ def test_traceback_before_or_after_the_verb(capsys, tmp_path):
         (PermissionError(errno.EACCES, "Permission denied", b"a"), 1, "elmo: error: a: Permission denied\n"),
         (FileNotFoundError(errno.ENOENT, "No such file"), 1, "elmo: error: the working directory no longer exists"),
         (OSError(errno.EIO, "Input/output error"), 1, "elmo: error: Input/output error\n"),
+        (OSError(errno.ENOSPC, "No space left", "run/x"), 1, "elmo: error: run/x: No space left\n"),
     ],
     ids=repr,
 )

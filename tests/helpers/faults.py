@@ -104,6 +104,7 @@ TRAIN = "pretrain text.txt --config sizes.json --cache cache --cpu -o run --rows
 TRAIN += " --steps 3 --save-every 1 --eval-every 2 --log-every 1"
 # Temporary files of libraries, and an old checkpoint: if it cannot be removed, Trainer tries again after the next one.
 IGNORED = ("tmp", "run/checkpoint-1")
+VARYING = ("training_args.bin", "checksums.json")
 REPO = "test-user/elmo"
 FINAL_FILES = (
     "README.md config.json model.safetensors tokenizer.json tokenizer_config.json configuration_elmo.py "
@@ -228,7 +229,8 @@ def contents(folder: Path, job: Job | None = None) -> dict[str, bytes]:
     for path in sorted(folder.rglob("*")):
         # The text cache is named by the times of the text too, which are those of this copy.
         name = re.sub(r"^cache/[0-9a-f]{16}", "cache/x", path.relative_to(folder).as_posix())
-        if name.startswith(IGNORED) or path.name == "training_args.bin":  # pickled, with times
+        # Pickled, with times; and the checksums of these and of files with the command line.
+        if name.startswith(IGNORED) or path.name in VARYING:
             continue
         content = b"/" if path.is_dir() else path.read_bytes()
         # The command line is in the card and the settings of a training run; a checkpoint says that training stopped.

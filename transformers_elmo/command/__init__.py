@@ -78,7 +78,7 @@ def describe_error(error: Exception) -> tuple[int, str]:
         if error.errno == errno.ENOENT:
             text = "the working directory no longer exists; change to another one."
     output_is_lost = not flush(sys.stdout)
-    if output_is_lost or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
+    if output_is_lost or (isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None):
         return 1, f"error: the output cannot be written: {text}; redirect it to another place."
     if is_out_of_memory(error):
         return 1, (
