@@ -347,6 +347,8 @@ def reason(error: BaseException) -> str:
     """Return the system's message for an error, or else the error's own, as part of a sentence."""
     if match := RUST_ERROR.search(str(error)):
         return os.strerror(int(match[1]))
+    if "inline_container" in str(error):  # torch.save's writer in C++, which does not know the system's message
+        return "a write failed"
     return getattr(error, "strerror", None) or one_line(error)
 
 

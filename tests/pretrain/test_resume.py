@@ -33,6 +33,15 @@ def test_stopped_and_resumed(corpus, tmp_path, options):
     assert whole.state.epoch == resumed.state.epoch
 
 
+def test_intervals_of_a_resumed_run(corpus, tmp_path):
+    """They are those of the command that resumes, not those of the first one."""
+    train(corpus, tmp_path / "elmo", callbacks=[StopAt(3)], save_every=1000, log_every=1000, eval_every=1000)
+    trainer = train(corpus, tmp_path / "elmo", resume=True, save_every=5, log_every=2, eval_every=3)
+    steps = {key: [row["step"] for row in trainer.state.log_history if key in row] for key in ("loss", "eval_loss")}
+    assert steps == {"loss": [4, 6, 8], "eval_loss": [6, 8]}
+    assert {path.name for path in (tmp_path / "elmo").glob("checkpoint-*")} == {"checkpoint-5", "checkpoint-8"}
+
+
 def test_second_signal_stops_at_once(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(StopOnSignal, "SAME_SIGNAL_SECONDS", -1.0)
     with pytest.raises(KeyboardInterrupt):

@@ -16,7 +16,7 @@ import torch
 from ..files import new_file
 from ..language_model import evaluation_mode
 from ..modeling_elmo import ElmoModel
-from ..text import display_name, has_columns, read_column, read_lines
+from ..text import check_column, display_name, has_columns, read_column, read_lines
 from ..tokenization_elmo import ElmoTokenizer
 from . import LAYERS
 
@@ -94,6 +94,7 @@ def read_sentences(
     Raise if all of them are blank.
     """
     lines: Iterator[str]
+    check_column(column, [path])
     if has_columns(path):
         lines = (" ".join(text.split()) for text, _ in read_column(Path(path), column, encoding_errors))
     else:

@@ -20,7 +20,7 @@ from ..files import new_file
 class Progress(TrainerCallback):
     """Show a progress bar of words with speed, loss and remaining time; outside a terminal, print one line per log.
 
-    Also set `state.epoch` to the number of passes over the text.
+    Also set `state.epoch` to the number of passes over the text, and the intervals of a resumed run.
     """
 
     METRICS = {"loss": "loss", "eval_perplexity": "perplexity"}  # key in the log: name that is shown
@@ -32,6 +32,7 @@ class Progress(TrainerCallback):
         self.first_step, self.start_time = 0, 0.0
 
     def on_train_begin(self, args, state, control, **kwargs):
+        state.compute_steps(args, state.max_steps)  # the intervals of this run; a resumed state has its own
         self.first_step, self.start_time = state.global_step, time.monotonic()
         if state.is_world_process_zero:
             self.bar = tqdm(
