@@ -327,7 +327,7 @@ def read_text(path: Path) -> str:
 def read_json(path: Path) -> dict:
     """Return the JSON object in a file."""
     try:
-        content = json.loads(read_text(path))
+        content = json.loads(read_text(path).removeprefix("\ufeff"))  # the byte order mark of Windows
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} must be JSON; it cannot be parsed ({one_line(error)}).") from error
     if not isinstance(content, dict):

@@ -109,7 +109,7 @@ def read_file(path: Path, column: str, encoding_errors: str) -> Iterator[tuple[s
 
 def has_columns(path: str | Path) -> bool:
     """Return whether a file has rows and columns instead of lines, by its suffix."""
-    return uncompressed_suffix(Path(path)) in (".parquet", ".jsonl", ".json")
+    return uncompressed_suffix(Path(path)) in (".parquet", ".jsonl", ".ndjson", ".json")
 
 
 def check_column(column: str, paths: Iterable[str | Path]):

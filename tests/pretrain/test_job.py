@@ -121,7 +121,7 @@ def test_start_from_a_checkpoint(command, tmp_path, capsys):
 def test_vocabulary_file(command, tmp_path, capsys):
     vocabulary = tmp_path / "vocab.txt"
     words = ["<S>", "</S>", "<UNK>", "the", ".", "cat", "dog", "sat", "ran", "old", "on", "to"]
-    vocabulary.write_text("\n".join(words) + "\n")
+    vocabulary.write_text("\ufeff" + "\r\n".join(words) + "\r\n", newline="")  # as Windows writes it
     assert main([*command, "--vocab", str(vocabulary), "--steps", "2", "-o", str(tmp_path / "elmo")]) == 0
     assert ElmoTokenizer.from_pretrained(tmp_path / "elmo").convert_ids_to_tokens(list(range(1, 13))) == words
     for wrong, message in (
@@ -236,7 +236,8 @@ def test_bad_config_file(command, tmp_path, capsys, content):
         (["--config", "."], ".: Is a directory"),
         (["--vocab", "binary.txt"], "binary.txt must be UTF-8 text, one word per line"),
         (["--vocab", "german.txt"], "german.txt must have words of the text; none of them occurs in it"),
-        (["--vocab", "blank.txt"], "blank.txt must have one word per line; line 5 is blank"),
+        (["--vocab", "blank.txt"], "blank.txt must have one word per line, without spaces; line 5 is ''"),
+        (["--vocab", "counts.txt"], "counts.txt must have one word per line, without spaces; line 4 is 'the 12'"),
         (["--vocab", "twice.txt"], "must not repeat a word, got 'the'"),
         (["--init", ""], "--init must be a folder or a name on the Hub"),
         (["--init", "default", "--steps", "2000000000"], "steps must be a whole number, at least 0 and at most 1,000"),
@@ -260,6 +261,7 @@ def test_bad_arguments(command, tmp_path, capsys, monkeypatch, arguments, messag
     write(tmp_path / "binary.txt", bytes(range(256)))
     write(tmp_path / "german.txt", specials + "der\ndie\n")
     write(tmp_path / "blank.txt", specials + "the\n\ncat\n")
+    write(tmp_path / "counts.txt", specials + "the 12\ncat\n")
     write(tmp_path / "twice.txt", specials + "the\nthe\n")
     write(tmp_path / "empty.txt", "")
     assert main([*command[:2], *arguments, *command[4:], "-o", "out"]) == 1

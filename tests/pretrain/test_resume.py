@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -40,6 +41,18 @@ def test_intervals_of_a_resumed_run(corpus, tmp_path):
     steps = {key: [row["step"] for row in trainer.state.log_history if key in row] for key in ("loss", "eval_loss")}
     assert steps == {"loss": [4, 6, 8], "eval_loss": [6, 8]}
     assert {path.name for path in (tmp_path / "elmo").glob("checkpoint-*")} == {"checkpoint-5", "checkpoint-8"}
+
+
+def test_signal_while_the_progress_bar_is_printed(monkeypatch):
+    """Python's files refuse a call inside of another one; the signal counts all the same."""
+
+    def refuse(*_, **__):
+        raise RuntimeError("reentrant call inside <_io.BufferedWriter name='<stderr>'>")
+
+    stop = StopOnSignal()
+    monkeypatch.setattr(sys.stderr, "write", refuse)
+    stop.on_signal(signal.SIGINT, None)
+    assert stop.requested
 
 
 def test_second_signal_stops_at_once(corpus, tmp_path, monkeypatch):

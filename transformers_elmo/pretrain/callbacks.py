@@ -2,12 +2,12 @@
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """Callbacks of training: progress in the terminal, a clean stop on Ctrl-C, and learning curves."""
 
+import contextlib
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -84,7 +84,7 @@ class StopOnSignal(TrainerCallback):
     def __init__(self):
         self.requested, self.requested_at = False, 0.0
 
-    @contextmanager
+    @contextlib.contextmanager
     def handle_signals(self) -> Iterator[None]:
         if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
             yield
@@ -99,7 +99,8 @@ class StopOnSignal(TrainerCallback):
     def on_signal(self, number, frame):
         if not self.requested:
             self.requested, self.requested_at = True, time.monotonic()
-            print("\nstopping after this step; press Ctrl-C again to stop at once", file=sys.stderr, flush=True)
+            with contextlib.suppress(RuntimeError):  # the signal has interrupted another print, of the progress bar
+                print("\nstopping after this step; press Ctrl-C again to stop at once", file=sys.stderr, flush=True)
         elif time.monotonic() - self.requested_at > self.SAME_SIGNAL_SECONDS:
             raise KeyboardInterrupt
 

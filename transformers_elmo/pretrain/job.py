@@ -28,7 +28,7 @@ from ..configuration_elmo import ElmoConfig
 from ..files import new_file, new_files, one_line, read_json
 from ..model_card import model_card
 from ..modeling_elmo import ElmoForPreTraining
-from ..text import check_column, display_name, find_files
+from ..text import BOM, check_column, display_name, find_files
 from ..tokenization_elmo import ElmoTokenizer, read_vocabulary
 from .callbacks import Curves, Progress, StopOnSignal
 from .card import training_section
@@ -252,6 +252,7 @@ class InitialModel:
                 words = read_vocabulary(self.vocab_file)
             except UnicodeDecodeError as error:
                 raise ValueError(f"{self.vocab_file} must be UTF-8 text, one word per line ({error}).") from None
+            words[:1] = [word.removeprefix(BOM) for word in words[:1]]
             check_vocabulary(words, corpus, str(self.vocab_file))
             return words
         min_count = self.min_count or 2
@@ -334,8 +335,9 @@ def check_vocabulary(words: list[str], corpus: Corpus, name: str):
     missing = [token for token in specials if token not in words[: len(specials)]]
     if missing:
         raise ValueError(f"{name} must begin with {', '.join(specials)}, one per line; missing: {', '.join(missing)}.")
-    if "" in words:
-        raise ValueError(f"{name} must have one word per line; line {words.index('') + 1} is blank.")
+    for number, word in enumerate(words, start=1):
+        if word.split() != [word]:
+            raise ValueError(f"{name} must have one word per line, without spaces; line {number} is {word[:60]!r}.")
     counts = dict(zip(corpus.words, corpus.counts.tolist()))
     frequencies = np.array([counts.get(word, 0) for word in words[len(specials) :]], dtype=np.float64)
     if not frequencies.any():
