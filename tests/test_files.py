@@ -1,5 +1,6 @@
 """Files and folders that appear whole or not at all, and the leftovers of killed writers."""
 
+import codecs
 import errno
 import hashlib
 import os
@@ -466,6 +467,8 @@ def test_read_text_json_and_hash(tmp_path):
     path = tmp_path / "x.json"
     path.write_bytes(b'{"a":\r\n "\xc3\xb6"}')
     assert read_text(path) == '{"a":\r\n "ö"}' and read_json(path) == {"a": "ö"}
+    path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())  # as Windows writes it
+    assert read_json(path) == {"a": "ö"}
     assert sha256_of(path) == hashlib.sha256(path.read_bytes()).hexdigest()
     path.write_bytes(b"\xff")
     with pytest.raises(ValueError, match=r"x\.json must be UTF-8 text; it has the byte 0xff\."):
@@ -500,3 +503,7 @@ def test_hash_of_a_large_file(tmp_path):
     content = bytes(range(251)) * 10_000  # 2.5 MB, more than is read at once
     (tmp_path / "x").write_bytes(content)
     assert sha256_of(tmp_path / "x") == hashlib.sha256(content).hexdigest()
+
+
+def test_reason_of_torch_is_no_jargon():
+    assert reason(RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 8384")) == "a write failed"

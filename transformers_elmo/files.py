@@ -327,7 +327,7 @@ def read_text(path: Path) -> str:
 def read_json(path: Path) -> dict:
     """Return the JSON object in a file."""
     try:
-        content = json.loads(read_text(path))
+        content = json.loads(read_text(path).removeprefix("\ufeff"))  # the byte order mark of Windows
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} must be JSON; it cannot be parsed ({one_line(error)}).") from error
     if not isinstance(content, dict):
@@ -347,6 +347,8 @@ def reason(error: BaseException) -> str:
     """Return the system's message for an error, or else the error's own, as part of a sentence."""
     if match := RUST_ERROR.search(str(error)):
         return os.strerror(int(match[1]))
+    if "inline_container" in str(error):  # torch.save's writer in C++, which does not know the system's message
+        return "a write failed"
     return getattr(error, "strerror", None) or one_line(error)
 
 

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 from tqdm import tqdm
 
 STDIN = "-"
+DEFAULT_COLUMN = "text"
 BOM = "\ufeff"  # byte order mark, which Windows puts at the beginning of files
 DECOMPRESSORS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 MAX_PART = 1 << 20  # bytes of a line that are read at once for training; a longer line is read in parts
@@ -69,7 +70,7 @@ def expand_pattern(pattern: str) -> list[str]:
 
 
 def read_texts(
-    files: list[Path], column: str = "text", encoding_errors: str = "strict", show_progress: bool = True
+    files: list[Path], column: str = DEFAULT_COLUMN, encoding_errors: str = "strict", show_progress: bool = True
 ) -> Iterator[str]:
     """Yield the lines of text files, and the texts in one column of .jsonl and .parquet files.
 
@@ -108,7 +109,15 @@ def read_file(path: Path, column: str, encoding_errors: str) -> Iterator[tuple[s
 
 def has_columns(path: str | Path) -> bool:
     """Return whether a file has rows and columns instead of lines, by its suffix."""
-    return uncompressed_suffix(Path(path)) in (".parquet", ".jsonl", ".json")
+    return uncompressed_suffix(Path(path)) in (".parquet", ".jsonl", ".ndjson", ".json")
+
+
+def check_column(column: str, paths: Iterable[str | Path]):
+    """Raise if a column is chosen and no file has columns."""
+    if column != DEFAULT_COLUMN and not any(has_columns(path) for path in paths):
+        raise ValueError(
+            f"--column {column} needs a .jsonl or .parquet file, and there is none: leave it out, or rename the file."
+        )
 
 
 def uncompressed_suffix(path: Path) -> str:

@@ -31,8 +31,8 @@ def test_default_options(capsys, jobs):
         "size": None,
         "config_file": None,
         "vocab_file": None,
-        "vocab_size": 40_000,
-        "min_count": 2,
+        "vocab_size": None,
+        "min_count": None,
     }
     assert (settings.output, settings.recipe, settings.steps) == ("out", RECIPES["default"], 0)
     assert settings.command == "elmo pretrain a.txt -o out"
@@ -42,10 +42,10 @@ def test_default_options(capsys, jobs):
 def test_options_reach_the_job(capsys, jobs):
     text = ["a.txt", "b.txt", "--held-out", "c.txt", "--column", "body", "--encoding-errors", "replace"]
     splitting = ["--pretokenized", "--one-sentence-per-line", "--drop-tokens", "<unk>", "@@", "--cache", "cache"]
-    model = ["--size", "small", "--config", "c.json", "--vocab", "v.txt", "--vocab-size", "7", "--min-count", "3"]
+    model = ["--size", "small", "--config", "c.json", "--vocab-size", "7", "--min-count", "3"]
     recipe = ["--recipe", "paper", "--dropout", "0", "--learning-rate", "0.5", "--rows", "4", "--window", "6"]
     recipe += ["--negative-samples", "9", "--epochs", "0.5"]
-    training = ["--steps", "8", "--gradient-accumulation", "2", "--bf16", "--cpu", "--seed", "5", "--log-every", "1"]
+    training = ["--gradient-accumulation", "2", "--bf16", "--cpu", "--seed", "5", "--log-every", "1"]
     training += ["--eval-every", "2", "--save-every", "3", "--report-to", "tensorboard", "--half", "--resume"]
     card = ["--language", "pt", "--license", "mit"]
     options = [*text, *splitting, *model, *recipe, *training, *card]
@@ -59,7 +59,7 @@ def test_options_reach_the_job(capsys, jobs):
         "drop_tokens": ("<unk>", "@@"),
     }
     assert (initial_model.size, initial_model.config_file) == ("small", Path("c.json"))
-    assert (initial_model.vocab_file, initial_model.vocab_size, initial_model.min_count) == (Path("v.txt"), 7, 3)
+    assert (initial_model.vocab_size, initial_model.min_count) == (7, 3)
     changes = {
         "dropout": 0.0,
         "learning_rate": 0.5,
@@ -69,10 +69,13 @@ def test_options_reach_the_job(capsys, jobs):
         "epochs": 0.5,
     }
     assert asdict(settings.recipe) == asdict(RECIPES["paper"]) | changes
-    assert (settings.steps, settings.gradient_accumulation, settings.seed) == (8, 2, 5)
+    assert (settings.gradient_accumulation, settings.seed) == (2, 5)
     assert settings.bf16 and settings.cpu and settings.save_half and resume
     assert (settings.log_every, settings.eval_every, settings.save_every) == (1, 2, 3)
     assert (settings.report_to, settings.language, settings.license) == ("tensorboard", "pt", "mit")
+    assert run(capsys, "pretrain", "a.txt", "-o", "out", "--vocab", "v.txt", "--steps", "8")[0] == 0
+    _, initial_model, settings, _ = jobs.pop()
+    assert (initial_model.vocab_file, settings.steps) == (Path("v.txt"), 8)
 
 
 def test_an_interrupted_training_exits_as_ctrl_c_does(capsys, monkeypatch):

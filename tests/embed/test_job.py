@@ -75,6 +75,21 @@ def test_vectors_that_are_not_finite_are_refused(model, layer):
     assert [vectors.shape for _, vectors in embed(model, tokenizer, [""])] == [(0, 10)]  # nothing to refuse
 
 
+def test_a_long_sentence_does_not_make_its_batch_mates_long(model, monkeypatch):
+    tokenizer, sizes, forward = ElmoTokenizer(), [], model.forward
+    sentences = [["a"], ["b", "c"], ["d"] * 40, ["e"], [], ["f"] * 3]
+    expected = list(embed(model, tokenizer, sentences))
+    monkeypatch.setattr("transformers_elmo.embed.job.MAX_PADDED_WORDS", 30)
+    monkeypatch.setattr(
+        model, "forward", lambda **inputs: sizes.append(inputs["char_ids"].shape[:2]) or forward(**inputs)
+    )
+    found = list(embed(model, tokenizer, sentences))
+    assert sizes == [(2, 4), (1, 42), (3, 5)]
+    assert [words for words, _ in found] == sentences
+    for (_, vectors), (_, expected_vectors) in zip(found, expected):
+        np.testing.assert_allclose(vectors, expected_vectors, atol=1e-5)
+
+
 def test_sentences_are_read_one_batch_at_a_time(model):
     num_read = 0
 

@@ -31,6 +31,7 @@ TEXT_FILES = [  # name and content
     ("a.gz", gzipped(TEXT[:9].encode()) + gzipped(TEXT[9:].encode())),
     ("a.xz", lzma.compress(TEXT.encode())),
     ("a.jsonl", json_lines(TEXT)),
+    ("a.ndjson", json_lines(TEXT)),
     ("a.json", json_lines(TEXT) + b"\n \n" + b'{"text": null}'),
     ("a.jsonl", json.dumps({"text": TEXT}, ensure_ascii=False).encode()),
     ("a.jsonl.gz", gzipped(json_lines(TEXT))),

@@ -131,7 +131,7 @@ def test_start_from_a_checkpoint(command, tmp_path, capsys):
 def test_vocabulary_file(command, tmp_path, capsys):
     vocabulary = tmp_path / "vocab.txt"
     words = ["<S>", "</S>", "<UNK>", "the", ".", "cat", "dog", "sat", "ran", "old", "on", "to"]
-    vocabulary.write_text("\n".join(words) + "\n")
+    vocabulary.write_text("\ufeff" + "\r\n".join(words) + "\r\n", newline="")  # as Windows writes it
     assert main([*command, "--vocab", str(vocabulary), "--steps", "2", "-o", str(tmp_path / "elmo")]) == 0
     assert ElmoTokenizer.from_pretrained(tmp_path / "elmo").convert_ids_to_tokens(list(range(1, 13))) == words
     for wrong, message in (
@@ -247,7 +247,8 @@ def test_bad_config_file(command, tmp_path, capsys, content):
         (["--config", "."], ".: Is a directory"),
         (["--vocab", "binary.txt"], "binary.txt must be UTF-8 text, one word per line"),
         (["--vocab", "german.txt"], "german.txt must have words of the text; none of them occurs in it"),
-        (["--vocab", "blank.txt"], "blank.txt must have one word per line; line 5 is blank"),
+        (["--vocab", "blank.txt"], "blank.txt must have one word per line, without spaces; line 5 is ''"),
+        (["--vocab", "counts.txt"], "counts.txt must have one word per line, without spaces; line 4 is 'the 12'"),
         (["--vocab", "twice.txt"], "must not repeat a word, got 'the'"),
         (["--init", ""], "--init must be a folder or a name on the Hub"),
         (["--init", "default", "--steps", "2000000000"], "steps must be a whole number, at least 0 and at most 1,000"),
@@ -258,6 +259,11 @@ def test_bad_config_file(command, tmp_path, capsys, content):
         (["--held-out", "empty.txt"], "must contain words; there are none in empty.txt"),
         (["--vocab", "none.txt"], "none.txt: No such file"),
         (["--init", "/nowhere/at/all"], "/nowhere/at/all is neither a folder"),
+        (
+            ["--init", "default", "--vocab-size", "9"],
+            "default has a vocabulary already; leave out --vocab, --vocab-size",
+        ),
+        (["--report-to", "mlflow"], "--report-to must be one of none, all"),
     ],
 )
 def test_bad_arguments(command, tmp_path, capsys, monkeypatch, arguments, message):
@@ -266,6 +272,7 @@ def test_bad_arguments(command, tmp_path, capsys, monkeypatch, arguments, messag
     write(tmp_path / "binary.txt", bytes(range(256)))
     write(tmp_path / "german.txt", specials + "der\ndie\n")
     write(tmp_path / "blank.txt", specials + "the\n\ncat\n")
+    write(tmp_path / "counts.txt", specials + "the 12\ncat\n")
     write(tmp_path / "twice.txt", specials + "the\nthe\n")
     write(tmp_path / "empty.txt", "")
     assert main([*command[:2], *arguments, *command[4:], "-o", "out"]) == 1
@@ -322,7 +329,6 @@ def test_resume_needs_the_same_files(run, capsys, name):
         (["--seed", "1"], "seed is 1, was 0"),
         (["--pretokenized"], "text.pretokenized is True, was False"),
         (["--one-sentence-per-line"], "text.one_sentence_per_line is True, was False"),
-        (["--column", "body"], "text.column is body, was text"),
         (["--size", "small"], "model.projection_dim is 128, was 8"),
     ],
 )
@@ -362,7 +368,7 @@ def test_ways_forward_after_divergence(command, tmp_path, capsys, monkeypatch):
     error = capsys.readouterr().err
     checkpoint = tmp_path / "elmo" / "checkpoint-2"
     assert "norm became nan at step 4: train again in another --output with a lower --learning-rate, from" in error
-    assert f"(--init {checkpoint}, without --size, --config and --vocab)" in error
+    assert f"(--init {checkpoint}, without other options of the model)" in error
     monkeypatch.undo()
     again = ["--steps", "1", "--learning-rate", "0.001", "-o"]
     assert main([*command, *again, str(tmp_path / "beginning")]) == 0
@@ -407,7 +413,7 @@ def test_weights_beyond_half_precision(command, run, tmp_path, capsys, monkeypat
         (lambda: Texts([], encoding_errors="ignore"), "must be strict or replace; got 'ignore'"),
         (lambda: InitialModel(size="huge"), "must be one of mini, small, medium, original; got 'huge'"),
         (lambda: InitialModel(vocab_size=0), "vocab_size must be a whole number, at least 1"),
-        (lambda: InitialModel(min_count=None), "min_count must be a whole number, at least 1"),
+        (lambda: InitialModel(min_count=0), "min_count must be a whole number, at least 1"),
     ],
 )
 def test_bad_python_arguments(call, message):
@@ -457,3 +463,39 @@ def test_signals(command, tmp_path, capsys, monkeypatch, number, code, moment):
         assert main([*arguments, "--resume"]) == 0
     else:
         assert found == code and not (tmp_path / "elmo").exists()
+
+
+ALL_OF_TORCHRUN = {
+    "RANK": "0",
+    "WORLD_SIZE": "1",
+    "LOCAL_RANK": "0",
+    "MASTER_ADDR": "localhost",
+    "MASTER_PORT": "29500",
+}
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"RANK": "one"},
+        {"RANK": "5"},
+        {"WORLD_SIZE": ""},
+        {"WORLD_SIZE": "0"},
+        {"WORLD_SIZE": "-3"},
+        {"WORLD_SIZE": "2", "RANK": "0"},  # it would train on half of the text
+        {"LOCAL_RANK": "0"},
+        ALL_OF_TORCHRUN | {"RANK": "1"},
+        ALL_OF_TORCHRUN | {"LOCAL_RANK": "x"},
+        {"ACCELERATE_MIXED_PRECISION": "bf16"},  # it would train in another precision
+        {"ACCELERATE_USE_DEEPSPEED": "true"},
+        {"ACCELERATE_TORCH_DEVICE": "cuda"},
+    ],
+    ids=str,
+)
+def test_environment_variables_that_would_change_the_run(command, tmp_path, capsys, monkeypatch, variables):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert main([*command, "--steps", "1", "-o", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert f"{list(variables)[-1]}" in error and "unset" in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -31,6 +32,27 @@ def test_stopped_and_resumed(corpus, tmp_path, options):
     assert torch.equal(whole.lstm_state[1], resumed.lstm_state[1])
     assert logged_losses(whole)[-3:] == logged_losses(resumed)[-3:]
     assert whole.state.epoch == resumed.state.epoch
+
+
+def test_intervals_of_a_resumed_run(corpus, tmp_path):
+    """They are those of the command that resumes, not those of the first one."""
+    train(corpus, tmp_path / "elmo", callbacks=[StopAt(3)], save_every=1000, log_every=1000, eval_every=1000)
+    trainer = train(corpus, tmp_path / "elmo", resume=True, save_every=5, log_every=2, eval_every=3)
+    steps = {key: [row["step"] for row in trainer.state.log_history if key in row] for key in ("loss", "eval_loss")}
+    assert steps == {"loss": [4, 6, 8], "eval_loss": [6, 8]}
+    assert {path.name for path in (tmp_path / "elmo").glob("checkpoint-*")} == {"checkpoint-5", "checkpoint-8"}
+
+
+def test_signal_while_the_progress_bar_is_printed(monkeypatch):
+    """Python's files refuse a call inside of another one; the signal counts all the same."""
+
+    def refuse(*_, **__):
+        raise RuntimeError("reentrant call inside <_io.BufferedWriter name='<stderr>'>")
+
+    stop = StopOnSignal()
+    monkeypatch.setattr(sys.stderr, "write", refuse)
+    stop.on_signal(signal.SIGINT, None)
+    assert stop.requested
 
 
 def test_second_signal_stops_at_once(corpus, tmp_path, monkeypatch):

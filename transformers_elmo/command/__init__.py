@@ -77,6 +77,8 @@ def describe_error(error: Exception) -> tuple[int, str]:
         text = str(error.strerror)  # without "[Errno 2]"
         if error.errno == errno.ENOENT:
             text = "the working directory no longer exists; change to another one."
+    if "gloo" in text and "Connection closed by peer" in text:
+        text = "another process of this run has failed: see its message."
     output_is_lost = not flush(sys.stdout)
     if output_is_lost or (isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None):
         return 1, f"error: the output cannot be written: {text}; redirect it to another place."

@@ -3,7 +3,9 @@
 """Arguments that several verbs share, and types for numeric arguments."""
 
 import argparse
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 from ..text import shortened
 
@@ -30,14 +32,26 @@ def add_text_arguments(parser: argparse._ActionsContainer):
 
 
 def add_card_arguments(parser: argparse._ActionsContainer):
-    parser.add_argument("--language", metavar="CODE", help="language for the model card, e.g. en or pt")
-    parser.add_argument("--license", metavar="NAME", help="license for the model card, e.g. apache-2.0")
+    parser.add_argument("--language", metavar="CODE", type=card_name, help="language for the model card, e.g. en or pt")
+    parser.add_argument("--license", metavar="NAME", type=card_name, help="license for the model card, e.g. apache-2.0")
 
 
 def add_push_arguments(parser: argparse._ActionsContainer):
     parser.add_argument("--private", action="store_true", help="make the repository private if it is created")
     parser.add_argument("--revision", metavar="BRANCH", help="branch to push to (default: main)")
     parser.add_argument("--message", metavar="TEXT", help="commit message")
+
+
+def path(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("must be a path, got an empty one")
+    return Path(text)
+
+
+def card_name(text: str) -> str:
+    if not re.fullmatch(r"[\w.+-]+", text):
+        raise argparse.ArgumentTypeError(f"must be one name as the Hub spells it, got {shortened(text, 40)!r}")
+    return text
 
 
 def positive_int(text: str) -> int:

@@ -85,8 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
     embedded = embed(model, tokenizer, sentences, layer=arguments.layer, batch_size=arguments.batch_size)
     on_terminal = sys.stderr.isatty()
     total = count_lines(arguments.input) if on_terminal else None
-    bar = tqdm(embedded, total=total, unit=" sentences", disable=not on_terminal)
-    num_sentences, num_words = write_npz(os.path.realpath(arguments.output), bar)  # where a link points to
+    with tqdm(embedded, total=total, unit=" sentences", disable=not on_terminal) as bar:
+        num_sentences, num_words = write_npz(os.path.realpath(arguments.output), bar)  # where a link points to
     counts = [f"{n:,} {unit}{'s' * (n != 1)}" for n, unit in ((num_sentences, "sentence"), (num_words, "word"))]
     print(f"{', '.join(counts)}: {display_name(arguments.output)}")
     return 0

@@ -4,10 +4,11 @@
 
 import argparse
 import dataclasses
-from pathlib import Path
+import os
 
 from ..pretrain.recipe import CACHE, RECIPES, SIZES, check_initial_model
-from .arguments import add_card_arguments, add_text_arguments, positive_float, positive_int, probability
+from ..text import display_name
+from .arguments import add_card_arguments, add_text_arguments, path, positive_float, positive_int, probability
 
 RECIPE_OPTIONS = ("learning_rate", "dropout", "rows", "window", "negative_samples", "epochs")
 
@@ -30,7 +31,7 @@ examples:
     parser.add_argument(
         "text", metavar="TEXT", nargs="+", help="plain text, .gz, .xz, .jsonl or .parquet files, or glob patterns"
     )
-    parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="folder to create")
+    parser.add_argument("-o", "--output", metavar="DIR", type=path, required=True, help="folder to create")
     parser.add_argument("--resume", action="store_true", help="continue from the last checkpoint in DIR")
     parser.add_argument(
         "--held-out", metavar="FILE", nargs="+", help="text to evaluate on (default: a part of TEXT is held out)"
@@ -43,7 +44,7 @@ examples:
         "--drop-tokens", metavar="TOKEN", nargs="+", default=[], help="tokens to drop from the text, e.g. <unk>"
     )
     group.add_argument(
-        "--cache", metavar="DIR", type=Path, default=CACHE, help="folder for the tokenized text (default: %(default)s)"
+        "--cache", metavar="DIR", type=path, default=CACHE, help="folder for the tokenized text (default: %(default)s)"
     )
 
     group = parser.add_argument_group("model")
@@ -54,24 +55,22 @@ examples:
     )
     group.add_argument("--size", choices=SIZES, help="size of a new model (default: mini)")
     group.add_argument(
-        "--config", metavar="FILE", type=Path, help="JSON file of ElmoConfig fields that override those of the size"
+        "--config", metavar="FILE", type=path, help="JSON file of ElmoConfig fields that override those of the size"
     )
     group.add_argument(
-        "--vocab", metavar="FILE", type=Path, help="vocab.txt, most frequent words first (default: built from TEXT)"
+        "--vocab", metavar="FILE", type=path, help="vocab.txt, most frequent words first (default: built from TEXT)"
     )
     group.add_argument(
         "--vocab-size",
         metavar="N",
         type=positive_int,
-        default=40_000,
-        help="maximum number of words in a vocabulary built from TEXT (default: %(default)s)",
+        help="maximum number of words in a vocabulary built from TEXT (default: 40000)",
     )
     group.add_argument(
         "--min-count",
         metavar="N",
         type=positive_int,
-        default=2,
-        help="minimum number of occurrences of a word in that vocabulary (default: %(default)s)",
+        help="minimum number of occurrences of a word in that vocabulary (default: 2)",
     )
 
     group = parser.add_argument_group("training")
@@ -94,8 +93,9 @@ examples:
     group.add_argument(
         "--negative-samples", metavar="N", type=positive_int, help=f"negative samples of the sampled softmax {recipe}"
     )
-    group.add_argument("--epochs", metavar="X", type=positive_float, help=f"passes over the text {recipe}")
-    group.add_argument("--steps", metavar="N", type=positive_int, help="optimizer steps, instead of --epochs")
+    length = group.add_mutually_exclusive_group()
+    length.add_argument("--epochs", metavar="X", type=positive_float, help=f"passes over the text {recipe}")
+    length.add_argument("--steps", metavar="N", type=positive_int, help="optimizer steps, instead of --epochs")
     group.add_argument(
         "--gradient-accumulation",
         metavar="N",
@@ -126,6 +126,12 @@ examples:
 
 def check_arguments(arguments: argparse.Namespace):
     check_initial_model(arguments.init, arguments.size, arguments.config)
+    for token in arguments.drop_tokens:
+        if os.path.isfile(token):
+            raise ValueError(
+                f"--drop-tokens takes all words up to the next option, but {display_name(token)} is a file: put TEXT "
+                "before --drop-tokens."
+            )
 
 
 def run(arguments: argparse.Namespace) -> int:

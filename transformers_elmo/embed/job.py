@@ -16,11 +16,12 @@ import torch
 from ..files import new_file
 from ..language_model import evaluation_mode
 from ..modeling_elmo import ElmoModel
-from ..text import display_name, has_columns, read_column, read_lines
+from ..text import check_column, display_name, has_columns, read_column, read_lines
 from ..tokenization_elmo import ElmoTokenizer
 from . import LAYERS
 
 Sentence = str | list[str]  # raw text or a list of words
+MAX_PADDED_WORDS = 1 << 16  # of the sentences that are computed at once, padded to the longest of them
 
 
 def embed(
@@ -50,14 +51,18 @@ def embed(
     if layer not in LAYERS:
         raise ValueError(f"layer must be one of {', '.join(LAYERS)}; got {layer!r}.")
     return (
-        embedded for batch in batches(sentences, batch_size) for embedded in embed_batch(model, tokenizer, batch, layer)
+        embedded
+        for batch in batches(sentences, batch_size)
+        for part in split_batch(
+            [tokenizer.tokenize(sentence) if isinstance(sentence, str) else sentence for sentence in batch]
+        )
+        for embedded in embed_batch(model, tokenizer, part, layer)
     )
 
 
 def embed_batch(
-    model: ElmoModel, tokenizer: ElmoTokenizer, batch: list[Sentence], layer: str
+    model: ElmoModel, tokenizer: ElmoTokenizer, words: list[list[str]], layer: str
 ) -> Iterator[tuple[list[str], np.ndarray]]:
-    words = [tokenizer.tokenize(sentence) if isinstance(sentence, str) else sentence for sentence in batch]
     inputs = tokenizer(
         words, is_split_into_words=True, padding=True, return_special_tokens_mask=True, return_tensors="pt"
     )
@@ -80,6 +85,20 @@ def embed_batch(
         yield sentence, rows
 
 
+def split_batch(sentences: list[list[str]]) -> Iterator[list[list[str]]]:
+    """Yield a batch in parts, so that a very long sentence does not make all others as long."""
+    part: list[list[str]] = []
+    longest = 0
+    for sentence in sentences:
+        length = len(sentence) if isinstance(sentence, list) else 0  # the tokenizer refuses what is no list
+        if part and (len(part) + 1) * max(longest, length) > MAX_PADDED_WORDS:
+            yield part
+            part, longest = [], 0
+        part.append(sentence)
+        longest = max(longest, length)
+    yield part
+
+
 def batches(items: Iterable[Sentence], size: int) -> Iterator[list[Sentence]]:
     iterator = iter(items)
     while batch := list(itertools.islice(iterator, size)):
@@ -94,6 +113,7 @@ def read_sentences(
     Raise if all of them are blank.
     """
     lines: Iterator[str]
+    check_column(column, [path])
     if has_columns(path):
         lines = (" ".join(text.split()) for text, _ in read_column(Path(path), column, encoding_errors))
     else:

@@ -2,12 +2,12 @@
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """Callbacks of training: progress in the terminal, a clean stop on Ctrl-C, and learning curves."""
 
+import contextlib
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -20,7 +20,7 @@ from ..files import new_file
 class Progress(TrainerCallback):
     """Show a progress bar of words with speed, loss and remaining time; outside a terminal, print one line per log.
 
-    Also set `state.epoch` to the number of passes over the text.
+    Also set `state.epoch` to the number of passes over the text, and the intervals of a resumed run.
     """
 
     METRICS = {"loss": "loss", "eval_perplexity": "perplexity"}  # key in the log: name that is shown
@@ -32,6 +32,7 @@ class Progress(TrainerCallback):
         self.first_step, self.start_time = 0, 0.0
 
     def on_train_begin(self, args, state, control, **kwargs):
+        state.compute_steps(args, state.max_steps)  # the intervals of this run; a resumed state has its own
         self.first_step, self.start_time = state.global_step, time.monotonic()
         if state.is_world_process_zero:
             self.bar = tqdm(
@@ -83,7 +84,7 @@ class StopOnSignal(TrainerCallback):
     def __init__(self):
         self.requested, self.requested_at = False, 0.0
 
-    @contextmanager
+    @contextlib.contextmanager
     def handle_signals(self) -> Iterator[None]:
         if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
             yield
@@ -98,7 +99,8 @@ class StopOnSignal(TrainerCallback):
     def on_signal(self, number, frame):
         if not self.requested:
             self.requested, self.requested_at = True, time.monotonic()
-            print("\nstopping after this step; press Ctrl-C again to stop at once", file=sys.stderr, flush=True)
+            with contextlib.suppress(RuntimeError):  # the signal has interrupted another print, of the progress bar
+                print("\nstopping after this step; press Ctrl-C again to stop at once", file=sys.stderr, flush=True)
         elif time.monotonic() - self.requested_at > self.SAME_SIGNAL_SECONDS:
             raise KeyboardInterrupt
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from transformers import TrainerCallback, set_seed
+from transformers.integrations import get_available_reporting_integrations
 from transformers.trainer_callback import PrinterCallback, TrainerState
 
 from ..checkpoints import has_lm_head, load_config, load_model, load_tokenizer
@@ -26,7 +27,7 @@ from ..configuration_elmo import ElmoConfig
 from ..files import new_file, new_files, one_line, read_json
 from ..model_card import model_card
 from ..modeling_elmo import ElmoForPreTraining
-from ..text import find_files
+from ..text import BOM, check_column, display_name, find_files
 from ..tokenization_elmo import ElmoTokenizer, read_vocabulary
 from .callbacks import Curves, Progress, StopOnSignal
 from .card import training_section
@@ -44,6 +45,15 @@ SET_ELSEWHERE = {
     "num_negative_samples": "--negative-samples",
     **dict.fromkeys(("char_vocab_size", "pad_token_id", "bos_token_id", "eos_token_id"), "the tokenizer"),
 }
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+# Variables by which accelerate changes a run, and their defaults.
+ACCELERATE = {
+    "ACCELERATE_MIXED_PRECISION": "no",
+    "ACCELERATE_DYNAMO_BACKEND": "no",
+    "ACCELERATE_USE_DEEPSPEED": "false",
+    "ACCELERATE_USE_FSDP": "false",
+    "ACCELERATE_TORCH_DEVICE": "cpu",
+}
 MIN_VOCAB_SIZE = 4  # the special tokens
 BYTES_PER_PARAMETER = 12  # at least: the parameter, its gradient and one number of the optimizer, in float32
 
@@ -54,6 +64,8 @@ def pretrain_from_texts(
     """Train on text files as `elmo pretrain` does. Return whether training was completed rather than stopped."""
     if importlib.util.find_spec("accelerate") is None:
         raise ValueError("Training needs accelerate: pip install 'transformers-elmo[train]'.")
+    check_environment(settings)
+    texts.check()
     with locked_output(Path(settings.output), resume):
         config, tokenizer = initial_model.load_config(settings.recipe)
         with main_process_first(settings):
@@ -95,6 +107,29 @@ def main_process_first(settings: Settings) -> Iterator[None]:
         yield
 
 
+def check_environment(settings: Settings):
+    """Raise if environment variables would change the run, or if it is to be reported to what is not installed."""
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    numbers = {name: os.environ.get(name, default) for name, default in alone.items()}
+    by_torchrun = all(name in os.environ for name in TORCHRUN) and all(map(str.isdecimal, numbers.values()))
+    if by_torchrun:
+        by_torchrun = int(numbers["RANK"]) < int(numbers["WORLD_SIZE"])
+    if not by_torchrun and (numbers != alone or "LOCAL_RANK" in os.environ):
+        found = ", ".join(f"{name}={os.environ[name]!r}" for name in TORCHRUN if name in os.environ)
+        raise ValueError(
+            f"The environment variables {', '.join(TORCHRUN)} must be those that torchrun sets, got {found}: "
+            "unset them, or start with torchrun."
+        )
+    for name, value in ACCELERATE.items():
+        if (found := os.environ.get(name, value)).lower() != value:
+            raise ValueError(f"The environment variable {name} must be {value!r} or unset, got {found!r}: unset it.")
+    if settings.report_to not in (reporters := ["none", "all", *get_available_reporting_integrations()]):
+        raise ValueError(
+            f"--report-to must be one of {', '.join(reporters)}, of which the Python packages are installed; "
+            f"got {settings.report_to!r}: install its package."
+        )
+
+
 def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", 1))  # set by torchrun
 
@@ -117,6 +152,15 @@ class Texts:
         if self.encoding_errors not in ("strict", "replace"):
             raise ValueError(f"encoding_errors must be strict or replace; got {self.encoding_errors!r}.")
         self.cache = Path(self.cache)
+
+    def check(self):
+        """Raise if held-out text is also trained on, or if no file has columns to choose from."""
+        files, held_out = find_files(map(str, self.files)), find_files(map(str, self.held_out or []))
+        if both := {path.resolve() for path in files} & {path.resolve() for path in held_out}:
+            raise ValueError(
+                f"Held-out text must not be trained on; {display_name(min(both))} is in both: leave it out of one."
+            )
+        check_column(self.column, [*files, *held_out])
 
     def load(self, patterns: list[str], tokenizer: ElmoTokenizer) -> Corpus:
         files = find_files(map(str, patterns))
@@ -143,13 +187,18 @@ class InitialModel:
     config_file: Path | None = None
     # For a new output layer: its vocabulary, or how to select one from the words of the text.
     vocab_file: Path | None = None
-    vocab_size: int = 40_000
-    min_count: int = 2
+    vocab_size: int | None = None  # 40,000 if None
+    min_count: int | None = None  # 2 if None
 
     def __post_init__(self):
         check_initial_model(self.checkpoint, self.size, self.config_file)
-        check_number(self, "vocab_size", 1, MAX_NUMBER)
-        check_number(self, "min_count", 1)
+        for name in ("vocab_size", "min_count"):
+            if getattr(self, name) is not None:
+                check_number(self, name, 1, MAX_NUMBER)
+                if self.vocab_file:
+                    raise ValueError(
+                        "--vocab-size and --min-count select words of the text; leave out them or --vocab."
+                    )
 
     def load_config(self, recipe: Recipe) -> tuple[ElmoConfig, ElmoTokenizer]:
         """Return the configuration, and a tokenizer that splits and spells words as the model expects."""
@@ -174,8 +223,10 @@ class InitialModel:
         """Return the model with an output layer, and its tokenizer with a vocabulary."""
         config.dropout, config.num_negative_samples = recipe.dropout, recipe.negative_samples
         if self.checkpoint and (has_lm_head(config) or "words" in config.inputs):
-            if self.vocab_file:
-                raise ValueError(f"{self.checkpoint} has a vocabulary already; leave out --vocab.")
+            if self.vocab_file or self.vocab_size or self.min_count:
+                raise ValueError(
+                    f"{self.checkpoint} has a vocabulary already; leave out --vocab, --vocab-size and --min-count."
+                )
         else:
             tokenizer = ElmoTokenizer(
                 vocab=self.select_vocabulary(corpus),
@@ -195,11 +246,13 @@ class InitialModel:
                 words = read_vocabulary(self.vocab_file)
             except UnicodeDecodeError as error:
                 raise ValueError(f"{self.vocab_file} must be UTF-8 text, one word per line ({error}).") from None
+            words[:1] = [word.removeprefix(BOM) for word in words[:1]]
             check_vocabulary(words, corpus, str(self.vocab_file))
             return words
-        words = corpus.vocabulary(self.min_count, self.vocab_size)
+        min_count = self.min_count or 2
+        words = corpus.vocabulary(min_count, self.vocab_size or 40_000)
         if not words:
-            raise ValueError(f"No word occurs {self.min_count} times in the text; lower --min-count.")
+            raise ValueError(f"No word occurs {min_count} times in the text; lower --min-count.")
         return words
 
 
@@ -270,8 +323,9 @@ def check_vocabulary(words: list[str], corpus: Corpus, name: str):
     missing = [token for token in specials if token not in words[: len(specials)]]
     if missing:
         raise ValueError(f"{name} must begin with {', '.join(specials)}, one per line; missing: {', '.join(missing)}.")
-    if "" in words:
-        raise ValueError(f"{name} must have one word per line; line {words.index('') + 1} is blank.")
+    for number, word in enumerate(words, start=1):
+        if word.split() != [word]:
+            raise ValueError(f"{name} must have one word per line, without spaces; line {number} is {word[:60]!r}.")
     counts = dict(zip(corpus.words, corpus.counts.tolist()))
     frequencies = np.array([counts.get(word, 0) for word in words[len(specials) :]], dtype=np.float64)
     if not frequencies.any():
@@ -302,6 +356,7 @@ def pretrain(
     Without a held-out corpus, sentences of the corpus are held out. Return the trainer; if its `stopped` is
     true, a signal stopped training, and only a checkpoint to resume from has been saved.
     """
+    check_environment(settings)
     with locked_output(Path(settings.output), resume):
         return run(model, tokenizer, corpus, settings, held_out=held_out, resume=resume, callbacks=callbacks)
 

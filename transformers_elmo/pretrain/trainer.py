@@ -101,7 +101,7 @@ class ElmoPretrainer(Trainer):
     def _divergence_message(self, what: str, value: torch.Tensor | float, step: int) -> str:
         ways = "from the beginning"
         if last := last_checkpoint(self.args.output_dir):
-            ways += f" or from the last good weights (--init {last}, without --size, --config and --vocab)"
+            ways += f" or from the last good weights (--init {last}, without other options of the model)"
         return (
             f"The {what} became {float(value)} at step {step}: train again in another --output with a "
             f"lower --learning-rate{' or without --bf16' * self.settings.bf16}, {ways}."
