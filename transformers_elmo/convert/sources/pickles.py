@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from ...files import named_errors
 from . import StoredArray
 
 
@@ -18,17 +19,17 @@ def pickled_arrays(path: Path) -> dict[str, StoredArray]:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is required; it is missing.")
     try:
-        with warnings.catch_warnings():
+        with named_errors(path), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except PermissionError:
-        raise
     except Exception as error:  # a damaged file can raise any exception
         if isinstance(error, pickle.UnpicklingError) and (code := re.search(r"GLOBAL ([\w.]+)", str(error))):
             raise ValueError(
                 f"{path} must contain tensors only; it refers to {code[1]}, which may execute code, "
                 "so it was not loaded."
             ) from error
+        if isinstance(error, OSError) and (error.errno or str(error).startswith(str(path))):  # the message is complete
+            raise
         raise OSError(f"{path} must be a file of torch tensors; it is not, or it is damaged or truncated.") from error
     if not isinstance(state, dict) or not all(
         isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in state.items()
@@ -45,4 +46,5 @@ def stored_tensor(path: Path, name: str, tensor: torch.Tensor) -> StoredArray:
         raise ValueError(f"{path}: {name} must be stored in full; it claims {claimed:,} bytes and stores {stored:,}.")
     if tensor.dtype == torch.bool or tensor.is_complex():
         raise ValueError(f"{path}: {name} must contain numbers; its dtype is {tensor.dtype}.")
-    return StoredArray(path, name, tuple(tensor.shape), load=lambda: tensor.detach().float().numpy())
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return StoredArray(path, name, tuple(tensor.shape), load=lambda: tensor.detach().float().numpy(), dtype=dtype)
