@@ -59,7 +59,7 @@ def test_push(converted, tmp_path):
         assert done.returncode == 0, done.stderr
         repo = hub.store / "models" / "me" / "elmo"
         sha = (repo / "refs" / "main").read_text()
-        assert done.stdout == f"{hub.endpoint}/me/elmo/commit/{sha}\n" and (repo / "private").exists()
+        assert done.stdout.endswith(f"\n{hub.endpoint}/me/elmo/commit/{sha}\n") and (repo / "private").exists()
         assert {path.name for path in (repo / sha).iterdir()} >= CHECKPOINT_FILES
 
 

@@ -167,7 +167,8 @@ def open_source(path: Path, extra_files: ExtraFiles, scratch: Path) -> Source:
 def check_links(source: Source, path: Path, extra_files: ExtraFiles, scratch: Path):
     """Raise if a file that the user did not name is a link out of the source's folder, as its text may be secret.
 
-    Archives are unpacked into `scratch` without links. The Hub's cache consists of links, from `snapshots/REVISION/NAME` to `blobs/HASH`.
+    What was unpacked into `scratch` is no link. The Hub's cache consists of links, from `snapshots/REVISION/NAME` to
+    `blobs/HASH`.
     """
     folder = (path if path.is_dir() else path.parent).resolve()
     for file in source.files:

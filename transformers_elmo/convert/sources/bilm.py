@@ -177,13 +177,6 @@ def check_dataset(path: Path, name: str, dataset):
     if not filters <= HDF5_FILTERS.keys():
         known = ", ".join(HDF5_FILTERS.values())
         raise ValueError(f"{path}: {name} must be uncompressed or use {known}; it uses the filter {max(filters)}.")
-    if dataset.chunks is not None:
-        chunks = math.prod(-(-size // chunk) for size, chunk in zip(dataset.shape, dataset.chunks))
-        if dataset.id.get_num_chunks() < chunks:  # the others would be read as zeros, or as any number
-            raise ValueError(
-                f"{path}: {name} must be stored in full; {chunks - dataset.id.get_num_chunks():,} of {chunks:,} chunks "
-                "are missing: the file is incomplete, download it again."
-            )
     # A chunk may be larger than the dataset.
     claimed = dataset.dtype.itemsize * max(math.prod(size) for size in (dataset.shape, dataset.chunks, [0]) if size)
     stored = min(dataset.id.get_storage_size(), path.stat().st_size)
@@ -192,6 +185,13 @@ def check_dataset(path: Path, name: str, dataset):
             f"{path}: {name} must be stored in the file; it claims {claimed:,} bytes and stores {stored:,}: the file "
             "is damaged or incomplete, download it again."
         )
+    if dataset.chunks is not None:
+        chunks = math.prod(-(-size // chunk) for size, chunk in zip(dataset.shape, dataset.chunks))
+        if dataset.id.get_num_chunks() < chunks:  # the others would be read as zeros, or as any number
+            raise ValueError(
+                f"{path}: {name} must be stored in full; {chunks - dataset.id.get_num_chunks():,} of {chunks:,} chunks "
+                "are missing: the file is incomplete, download it again."
+            )
 
 
 @contextmanager
@@ -280,8 +280,8 @@ def bilm_source(
     notes += option_notes(options, options_file)
     if words is not None and options.get("n_tokens_vocab", len(words)) != len(words):
         notes.append(
-            f"n_tokens_vocab is {options['n_tokens_vocab']!r:.40} and {vocab_file.name} has {len(words)} words: they may belong "
-            "to different models."
+            f"n_tokens_vocab is {options['n_tokens_vocab']!r:.40} and {vocab_file.name} has {len(words)} words: they may "
+            "belong to different models."
         )
     tokenizer = ElmoTokenizer(
         vocab=words,
@@ -396,7 +396,9 @@ def option_notes(options: dict, path: Path) -> list[str]:
     """Return notes about options that have no effect, as a misspelled one, or that belong to other weights."""
     notes, characters = [], (options.get("char_cnn") or {}).get("n_characters")
     if characters not in (None, 261, 262):
-        notes.append(f"n_characters in {path.name} is {characters!r:.40} instead of 261 or 262: it may be of another model.")
+        notes.append(
+            f"n_characters in {path.name} is {characters!r:.40} instead of 261 or 262: it may be of another model."
+        )
     return notes + unknown_options(options, {*BILM_OPTIONS, "char_cnn.embedding", "char_cnn.n_characters"}, path)
 
 

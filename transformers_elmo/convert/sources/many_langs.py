@@ -39,7 +39,9 @@ def open_many_langs(folder: Path, extra_files: ExtraFiles) -> Source:
     extra_files.reject("options", "vocab", "softmax", format="ELMoForManyLangs")
     options, options_file = find_options(folder)
     embedder, encoder = options["token_embedder"], options["encoder"]
-    notes = unknown_options(options, {f"{part}.{key}" for part in PARTS for key in PUBLISHED_OPTIONS[part]}, options_file)
+    notes = unknown_options(
+        options, {f"{part}.{key}" for part in PARTS for key in PUBLISHED_OPTIONS[part]}, options_file
+    )
     arrays = combined(pickled_arrays(folder / "token_embedder.pkl"), pickled_arrays(folder / "encoder.pkl"))
     words, num_words = read_entries("word", folder, arrays, embedder)
     characters, num_characters = read_entries("char", folder, arrays, embedder)

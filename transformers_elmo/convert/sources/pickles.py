@@ -2,6 +2,7 @@
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """Read the tensors of untrusted torch files, without executing pickled code."""
 
+import errno
 import pickle
 import re
 import warnings
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from ...files import named_errors
+from ...files import reason
 from . import StoredArray
 
 
@@ -19,7 +20,7 @@ def pickled_arrays(path: Path) -> dict[str, StoredArray]:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is required; it is missing.")
     try:
-        with named_errors(path), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # a damaged file can raise any exception
@@ -28,8 +29,8 @@ def pickled_arrays(path: Path) -> dict[str, StoredArray]:
                 f"{path} must contain tensors only; it refers to {code[1]}, which may execute code, "
                 "so it was not loaded."
             ) from error
-        if isinstance(error, OSError) and (error.errno or str(error).startswith(str(path))):  # the message is complete
-            raise
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: a seek in a truncated file
+            raise OSError(f"{path} cannot be read: {reason(error)}.") from error
         raise OSError(f"{path} must be a file of torch tensors; it is not, or it is damaged or truncated.") from error
     if not isinstance(state, dict) or not all(
         isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in state.items()
