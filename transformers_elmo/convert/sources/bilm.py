@@ -278,10 +278,10 @@ def bilm_source(
         fields["char_vocab_size"] = 262  # n_characters may be 261 or 262
     config = bilm_config(options, options_file, **fields)
     notes += option_notes(options, options_file)
-    if words is not None and options.get("n_tokens_vocab", len(words)) != len(words):
+    number = options.get("n_tokens_vocab")
+    if words is not None and vocab_file is not None and number not in (None, len(words)):
         notes.append(
-            f"n_tokens_vocab is {options['n_tokens_vocab']!r:.40} and {vocab_file.name} has {len(words)} words: they may "
-            "belong to different models."
+            f"n_tokens_vocab is {number} and {vocab_file.name} has {len(words)} words: they may belong to different models."
         )
     tokenizer = ElmoTokenizer(
         vocab=words,
