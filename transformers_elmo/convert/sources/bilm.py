@@ -281,7 +281,7 @@ def bilm_source(
     number = options.get("n_tokens_vocab")
     if words is not None and vocab_file is not None and number not in (None, len(words)):
         notes.append(
-            f"n_tokens_vocab is {number} and {vocab_file.name} has {len(words)} words: they may belong to different models."
+            f"n_tokens_vocab is {number} and {vocab_file.name} has {len(words)} words: they may be of different models."
         )
     tokenizer = ElmoTokenizer(
         vocab=words,
