@@ -68,6 +68,9 @@ COMMANDS = [
     ("info no-weights", 1, "no-weights"),
     ("info cut-weights", 1, "is truncated"),
     ("info not-json", 1, "config.json"),
+    ("info unreadable-config", 1, "A file of unreadable-config cannot be read: Input/output error."),
+    ("info unreadable-tokenizer", 1, "A file of unreadable-tokenizer cannot be read: Input/output error."),
+    ("info unreadable-weights", 1, "A file of unreadable-weights cannot be read: No such device."),
     # embed
     ("embed", 2, "required: -o/--output; see elmo embed --help."),
     ("embed checkpoint text.txt", 2, "required: -o/--output"),
@@ -349,7 +352,9 @@ def world(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("world")
     model = randomize(ElmoModel(tiny_config(max_characters_per_token=50, char_vocab_size=262)))
     tokenizer = ElmoTokenizer()
-    for name in ("checkpoint", "no-weights", "cut-weights", "not-json", "overflow"):
+    unreadable = {"config": "config.json", "tokenizer": "tokenizer.json", "weights": "model.safetensors"}
+    names = [f"unreadable-{part}" for part in unreadable]
+    for name in ("checkpoint", "no-weights", "cut-weights", "not-json", *names, "overflow"):
         if name == "overflow":
             torch.nn.init.constant_(model.mix.gamma, 3e38)
         model.save_pretrained(folder / name)
@@ -359,6 +364,9 @@ def world(tmp_path_factory) -> Path:
     (folder / "no-weights" / "model.safetensors").unlink()
     os.truncate(folder / "cut-weights" / "model.safetensors", 1000)
     (folder / "not-json" / "config.json").write_text("{ not json")
+    for part, name in unreadable.items():  # they open, but cannot be read, or be mapped into memory
+        (folder / f"unreadable-{part}" / name).unlink()
+        (folder / f"unreadable-{part}" / name).symlink_to("/proc/self/mem")
     (folder / "bert" / "config.json").write_text(json.dumps({"model_type": "bert"}))
     (folder / "broken-link.txt").symlink_to("nowhere")
     (folder / "loop.txt").symlink_to("loop.txt")

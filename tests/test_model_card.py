@@ -32,7 +32,7 @@ def test_architecture(inputs, rows, projection):
     config = tiny_config(inputs=inputs, projection_dim=projection)
     text = model_card(config, "me/elmo", 1234567).partition("## Architecture")[2]
     table = dict(re.findall(r"^\| (\S+) \| (.*) \|$", text, re.MULTILINE))
-    assert list(table) == ["parameters", *rows, "LSTM", *(["projection"] if projection else [])]
+    assert list(table) == ["parameters", *rows, "LSTM", *(["projection"] if projection else []), "options"]
     assert table["parameters"] == "1,234,567" and table["LSTM"] == "2 layers x 2 directions x 7 cells"
     assert table.get("characters", "8, up to 12 per word") == "8, up to 12 per word"
     assert table.get("words", "10") == "10" and table.get("projection", "5") == "5"

@@ -12,6 +12,7 @@ import torch
 from transformers.utils import cached_file
 
 from .configuration_elmo import ElmoConfig
+from .files import RUST_ERROR, reason
 from .modeling_elmo import ElmoForPreTraining, ElmoModel
 from .tokenization_elmo import ElmoTokenizer
 
@@ -112,6 +113,8 @@ def user_errors(checkpoint: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if RUST_ERROR.search(str(error)) or (isinstance(error, OSError) and error.errno and error.filename is None):
+            raise OSError(f"A file of {checkpoint} cannot be read: {reason(error)}.") from error
         if isinstance(error, (OSError, ValueError, RuntimeError)) and not isinstance(error, RecursionError):
             raise
         raise ValueError(

@@ -312,22 +312,31 @@ def known_path(message: str, unfinished: Path, path: Path) -> str:
     return message
 
 
+@contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Name the file in an error of reading it: the system names one that cannot be opened, but not a damaged disk's."""
+    try:
+        yield
+    except OSError as error:
+        if not error.errno or error.filename is not None:
+            raise
+        raise OSError(f"{path} cannot be read: {reason(error)}.") from error
+
+
 def read_text(path: Path) -> str:
     """Return the UTF-8 text of a file with its line ends unchanged."""
     try:
-        return path.read_bytes().decode("utf-8")
+        with named_errors(path):
+            return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be UTF-8 text; it has the byte 0x{error.object[error.start]:02x}.") from error
-    except OSError as error:
-        if error.filename is not None:  # it cannot be opened
-            raise
-        raise OSError(f"{path} cannot be read: {error.strerror}.") from error
 
 
 def read_json(path: Path) -> dict:
     """Return the JSON object in a file."""
+    text = read_text(path).removeprefix("\ufeff")  # some editors write a byte order mark
     try:
-        content = json.loads(read_text(path).removeprefix("\ufeff"))  # the byte order mark of Windows
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} must be JSON; it cannot be parsed ({one_line(error)}).") from error
     if not isinstance(content, dict):
@@ -337,7 +346,7 @@ def read_json(path: Path) -> dict:
 
 def sha256_of(path: Path) -> str:
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
+    with named_errors(path), open(path, "rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
@@ -349,7 +358,9 @@ def reason(error: BaseException) -> str:
         return os.strerror(int(match[1]))
     if "inline_container" in str(error):  # torch.save's writer in C++, which does not know the system's message
         return "a write failed"
-    return getattr(error, "strerror", None) or one_line(error)
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)  # `error.strerror` of h5py is a paragraph
+    return one_line(error)
 
 
 def one_line(error: BaseException) -> str:

@@ -126,9 +126,21 @@ def architecture(config: ElmoConfig, num_parameters: int) -> list[tuple[str, str
     rows.append(("LSTM", f"{config.num_hidden_layers} layers x 2 directions x {config.lstm_dim} cells"))
     if config.projection_dim is not None:
         rows.append(("projection", f"{config.projection_dim}"))
+    rows.append(("options", behavior(config)))
     if config.architectures == ["ElmoForPreTraining"]:
         rows.append(("lm_head", f"{config.vocab_size - 1:,} words, with `AutoModelForPreTraining`"))
     return rows
+
+
+def behavior(config: ElmoConfig) -> str:
+    """Return the options that change the vectors, but that no shape of a weight shows."""
+    options = []
+    if "characters" in config.inputs:
+        options += [f"{config.max_characters_per_token} characters per word", config.char_activation]
+    options.append(f"{'' if config.use_skip_connections else 'no '}skip connections")
+    for name, clip in (("cells", config.cell_clip), ("outputs", config.projection_clip)):
+        options.append(f"{name} {'not clipped' if clip is None else f'clipped to {clip:g}'}")
+    return ", ".join(options)
 
 
 def rename_usage(card: str, name: str) -> str:

@@ -48,6 +48,10 @@ class Evil:
 
 LAYER = "RNN_1/RNN/MultiRNNCell/Cell1/LSTMCell/"
 BAD_BILM = {
+    "softmax-twice": (
+        change_dataset("softmax/b", lambda a: np.zeros(11, np.float32)),
+        ["softmax.hdf5 must not contain softmax/b", "weights.hdf5 contains it too"],
+    ),
     "truncated": (truncate(WEIGHTS), [WEIGHTS, "truncated"]),
     "truncated-in-the-header": (truncate(WEIGHTS, 0.001), [WEIGHTS, "truncated"]),
     "text": (replace_file(WEIGHTS, b"<html>404</html>"), [WEIGHTS, "HDF5"]),
@@ -91,7 +95,7 @@ BAD_BILM = {
     "two-weights": (rename_file(WEIGHTS, "a.hdf5", "b.hdf5"), ["source", "a.hdf5 and b.hdf5"]),
     "two-softmaxes": (rename_file("softmax.hdf5", "a.hdf5", "b.hdf5"), ["source", "a.hdf5, b.hdf5", "--softmax"]),
     "options-not-json": (replace_file(OPTIONS, b"{"), [OPTIONS, "JSON"]),
-    "options-not-text": (replace_file(OPTIONS, b"\xff\xfe{}"), [OPTIONS, "JSON"]),
+    "options-not-text": (replace_file(OPTIONS, b"\xff\xfe{}"), [OPTIONS, "UTF-8"]),
     "options-empty": (replace_file(OPTIONS, b""), [OPTIONS, "JSON"]),
     "options-list": (replace_file(OPTIONS, b"[1]"), [OPTIONS, "list"]),
     "options-nested": (replace_file(OPTIONS, b"[" * 100_000), [OPTIONS, "JSON"]),
@@ -172,6 +176,10 @@ BAD_TF_HUB = {
 }
 STATE_BIAS = "backward_layer_1.state_linearity.bias"
 BAD_MANY_LANGS = {
+    "weight-in-two-files": (
+        change_tensor("classifier.pkl", "projection.weight", lambda t: torch.zeros(5, 15)),
+        ["classifier.pkl must not contain projection.weight", "token_embedder.pkl contains it too"],
+    ),
     "truncated": (truncate(ENCODER), [ENCODER, "truncated"]),
     "empty": (replace_file(ENCODER, b""), [ENCODER, "truncated"]),
     "text": (replace_file(EMBEDDER, b"hello"), [EMBEDDER, "torch"]),
@@ -241,6 +249,18 @@ BAD_ALLENNLP = {
     "mix-nan": (
         change_tensor("weights.th", ELMO + "scalar_mix_0.scalar_parameters.1", lambda t: t / 0),
         ["weights.th", "scalar_parameters.1", "NaN"],
+    ),
+    "mix-without-gamma": (
+        change_tensor("weights.th", ELMO + "scalar_mix_0.gamma", remove),
+        ["weights.th must contain", "scalar_mix_0.gamma"],
+    ),
+    "mix-of-pairs": (
+        change_tensor("weights.th", ELMO + "scalar_mix_0.scalar_parameters.1", lambda t: torch.zeros(2)),
+        ["weights.th", "scalar_parameters must have shape (3,)", "its shape is (4,)"],
+    ),
+    "layer-norm-as-text": (
+        replace_file("config.json", b'{"options_file": "x", "do_layer_norm": "false"}'),
+        ["config.json: do_layer_norm must be true or false; it is 'false'"],
     ),
     "mix-shape": (
         change_tensor("weights.th", ELMO + "scalar_mix_0.gamma", lambda t: torch.zeros(2)),

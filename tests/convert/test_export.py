@@ -25,7 +25,7 @@ from helpers.released_cases import (
     rename_weights,
     short_name,
 )
-from transformers_elmo import ElmoForTokenClassification, ElmoModel, ElmoTokenizer
+from transformers_elmo import ElmoForPreTraining, ElmoForTokenClassification, ElmoModel, ElmoTokenizer
 from transformers_elmo.command import main
 from transformers_elmo.convert.export import export_bilm
 
@@ -110,6 +110,41 @@ def test_export_of_unsupported_models(capfd, converted, tmp_path):
     many = converted["many_langs"][1]
     assert_error(elmo(capfd, "export", many, "-o", tmp_path / "x"), "both words and characters")
     assert os.listdir(tmp_path) == ["checkpoint"]
+
+
+# Options of the model and of the tokenizer, and a part of the message.
+UNSUPPORTED = {
+    "projection-to-the-cells": ({"projection_dim": 7}, {}, "fewer than the 7 cells"),
+    "projection-to-more": ({"projection_dim": 9}, {}, "fewer than the 7 cells"),
+    "swapped-marks": ({}, {"swap_word_marks": True}, "swapped word marks"),
+    "line-end": ({}, {"vocab": ["a\nb", "c"]}, r"the vocabulary has 'a\nb' as word 4"),
+    "space": ({}, {"vocab": ["a", " b"]}, "the vocabulary has ' b' as word 5"),
+    "empty-word": ({}, {"vocab": ["", "b"]}, "the vocabulary has '' as word 4"),
+    "skipped-word": ({}, {"vocab": ["!!!MAXTERMID", "b"]}, "the vocabulary has '!!!MAXTERMID' as word 4"),
+    "other-marks": ({}, {"vocab": ["a"], "bos_token": "<bos>"}, "requires the words <S>, </S> and <UNK>"),
+    "words-of-another-model": ({"vocab_size": 40}, {"vocab": ["a"]}, "each of the 39 rows of the weights; it has 4"),
+}
+
+
+@pytest.mark.parametrize("options, words, part", UNSUPPORTED.values(), ids=UNSUPPORTED)
+def test_export_that_could_not_be_read(capfd, tmp_path, options, words, part):
+    """bilm-tf, AllenNLP or `elmo convert` would refuse it, or silently compute something else."""
+    tokenizer = ElmoTokenizer(**words)
+    sizes = {"char_vocab_size": 262, "max_characters_per_token": 50, "vocab_size": len(tokenizer)}
+    ElmoForPreTraining(tiny_config(**{**sizes, **options})).save_pretrained(tmp_path / "checkpoint")
+    tokenizer.save_pretrained(tmp_path / "checkpoint")
+    assert_error(elmo(capfd, "export", tmp_path / "checkpoint", "-o", tmp_path / "x"), part)
+    assert os.listdir(tmp_path) == ["checkpoint"]
+
+
+def test_export_keeps_the_negative_samples_and_says_that_a_layer_norm_is_lost(capfd, tmp_path):
+    sizes = {"char_vocab_size": 262, "max_characters_per_token": 50}
+    model = ElmoModel(tiny_config(**sizes, mix_layer_norm=True, num_negative_samples=3))
+    model.save_pretrained(tmp_path / "checkpoint")
+    ElmoTokenizer().save_pretrained(tmp_path / "checkpoint")
+    code, out, _ = elmo(capfd, "export", tmp_path / "checkpoint", "-o", tmp_path / "x")
+    assert code == 0 and "the format has no layer mix, so it was dropped" in out
+    assert json.loads((tmp_path / "x" / "options.json").read_text())["n_negative_samples_batch"] == 3
 
 
 @pytest.mark.parametrize("half", [False, True])

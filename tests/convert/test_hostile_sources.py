@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from helpers import tensor_bundles
 from helpers.conversion import assert_error, elmo
@@ -25,6 +26,7 @@ from helpers.damage import (
     OPTIONS,
     WEIGHTS,
     all_of,
+    change_dataset,
     change_lines,
     change_tensor,
     path_of,
@@ -32,12 +34,13 @@ from helpers.damage import (
     with_many_langs_options,
     with_options,
 )
-from helpers.released import bilm_arrays, bilm_options, write_bilm, write_json, write_zip
+from helpers.released import bilm_arrays, bilm_options, write_bilm, write_hdf5, write_json, write_zip
 from helpers.released_cases import allennlp
 
 SECRET = b"the contents of a local file"
 NAME = "CNN/b_cnn_0"
 TABLE = "word_emb_layer.embedding.weight"
+INPUT = "forward_layer_0.input_linearity.weight"
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +101,11 @@ def zeros(**options):
     return in_hdf5(lambda file, name: file.create_dataset(name, data=np.zeros(10**7, "f4"), compression=9, **options))
 
 
+def one_chunk(file, name):
+    """Write one chunk of three; HDF5 would return the fill value for the others."""
+    file.create_dataset(name, (3,), "f4", chunks=(1,), compression=9, fillvalue=0.5)[0] = 1
+
+
 # The message must contain the file's name and these parts.
 BAD_HDF5 = {
     "external-storage": (in_hdf5(external), ["stored in another file"]),
@@ -119,6 +127,7 @@ BAD_HDF5 = {
     "never-written": (dataset(), [NAME, "12 bytes and stores 0"]),
     "name-not-utf-8": (in_hdf5(lambda f, n: f.__setitem__(b"RNN_\xff", np.zeros(3))), ["damaged"]),
     "bomb": (zeros(chunks=(10**7,)), [NAME, "40,000,000"]),
+    "missing-chunks": (in_hdf5(one_chunk), [NAME, "2 of 3 chunks are missing"]),
 }
 
 
@@ -161,7 +170,10 @@ BAD_OPTIONS = {
     "negative-dim": (with_options(lstm_dim=-7, lstm_projection_dim=-8), ["lstm_dim", "-7"]),
     "nested-filters": (with_options(char_cnn_filters=[[[1, 3]]]), ["char_filters"]),
     "nan-filters": (raw_options(char_cnn_filters="[[NaN, 3]]"), ["char_filters"]),
-    "wide": (with_options(char_cnn_max_characters_per_token=90_000), ["at most 32,767", "90000"]),
+    "wide": (
+        with_options(char_cnn_max_characters_per_token=30_000, char_cnn_filters=[[1, 40]]),
+        ["at most 25000 for 40 filters", "30000"],
+    ),
     "deep": (replace_file(OPTIONS, b'{"a":' * 100_000), ["JSON"]),
     "deep-but-valid": (replace_file(OPTIONS, b'{"lstm":' * 500 + b"1" + b"}" * 500), ["lstm.dim"]),
 }
@@ -352,6 +364,108 @@ def test_links_of_the_hubs_cache_are_followed(convert_damaged):
         return [snapshot]
 
     assert convert_damaged("bilm", cache)[0] == 0
+
+
+def test_archive_and_output_below_a_link(convert_damaged):
+    """Unpacked files are no links, wherever they are unpacked."""
+
+    def damage(folder):
+        output = folder.parent / "out"
+        output.rename(folder.parent / "real")
+        output.symlink_to("real")
+        files = {path.name: path.read_bytes() for path in folder.iterdir()}
+        (folder / "archive").mkdir()
+        return [write_zip(folder / "archive" / "x.zip", files)]
+
+    assert convert_damaged("bilm", damage)[0] == 0
+
+
+# A file that opens, and cannot be read.
+UNREADABLE = [
+    *(("bilm", name) for name in (WEIGHTS, OPTIONS, "vocab.txt", "softmax.hdf5")),
+    *(("many_langs", name) for name in (ENCODER, "word.dic", "config.json")),
+    *(("allennlp", "weights.th"), ("tf_hub", "variables/variables.index")),
+]
+
+
+def unreadable(name):
+    def damage(folder):
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to("/proc/self/mem")
+
+    return damage
+
+
+@pytest.mark.parametrize("kind, name", UNREADABLE)
+def test_files_on_a_damaged_disk_are_named(convert_damaged, kind, name):
+    assert_error(convert_damaged(kind, unreadable(name)), f"{name} cannot be read: Input/output error.")
+
+
+@pytest.mark.parametrize("name", ["x.hdf5", "x.zip", "x.tar.gz", "x.index"])
+def test_sources_on_a_damaged_disk_are_named(convert_damaged, name):
+    damage = all_of(unreadable(name), path_of(name))
+    assert_error(convert_damaged("bilm", damage), f"{name} cannot be read: Input/output error.")
+
+
+def another_model(folder):
+    """Put a whole model next to the weights, with a softmax, and convert only the weights."""
+    options = bilm_options()
+    arrays = bilm_arrays(options, seed=9, softmax=True)
+    write_hdf5(folder / "another.hdf5", arrays)
+    return [folder / WEIGHTS]
+
+
+def test_the_weights_of_another_model_are_not_mixed_in(convert_damaged, pristine, tmp_path):
+    assert convert_damaged("bilm", another_model)[0] == 0
+    with h5py.File(pristine / "bilm" / WEIGHTS) as file:
+        expected = file[NAME][...]
+    name = "elmo.token_encoder.characters.convolutions.0.bias"
+    assert np.array_equal(load_file(tmp_path / "out" / "x" / "model.safetensors")[name], expected)
+
+
+def byte_order_mark(*names):
+    def damage(folder):
+        for name in names:
+            (folder / name).write_bytes(b"\xef\xbb\xbf" + (folder / name).read_bytes())
+
+    return damage
+
+
+@pytest.mark.parametrize("kind, names", [("bilm", [OPTIONS, "vocab.txt"]), ("many_langs", ["word.dic", "char.dic"])])
+def test_byte_order_marks_are_dropped(convert_damaged, tmp_path, kind, names):
+    assert convert_damaged(kind, byte_order_mark(*names))[0] == 0
+    assert "\ufeff" not in (tmp_path / "out" / "x" / "tokenizer.json").read_text(encoding="utf-8")
+
+
+# What may be wrong, but need not be: the report and the card say it.
+NOTED = {
+    "float64": ("bilm", change_dataset(NAME, np.float64), "weights of type float64"),
+    "float16": ("many_langs", change_tensor(ENCODER, INPUT, torch.Tensor.half), "weights of type float16"),
+    "integers": ("bilm", change_dataset(NAME, lambda a: np.zeros(3, "i1")), "weights of type int8"),
+    "misspelled": ("bilm", with_options(lstm_projclip=3), "ignored: lstm.projclip."),
+    "misspelled-many-langs": ("many_langs", with_many_langs_options(encoder_clip=3), "ignored: encoder.clip."),
+    "characters": ("bilm", with_options(char_cnn_n_characters=99), "n_characters in options.json is 99 instead of 261"),
+    "other-vocabulary": (
+        "bilm",
+        all_of(lambda folder: (folder / "softmax.hdf5").unlink(), change_lines("vocab.txt", lambda words: words[:5])),
+        "n_tokens_vocab is 11 and vocab.txt has 5 words",
+    ),
+    "clips": ("bilm", with_options(lstm_cell_clip=None), "cells not clipped, outputs clipped to 0.5"),
+    "no-skip": ("bilm", with_options(lstm_use_skip_connections=False), "relu, no skip connections"),
+}
+
+
+@pytest.mark.parametrize("kind, damage, part", NOTED.values(), ids=NOTED)
+def test_what_may_be_wrong_is_stated(convert_damaged, tmp_path, kind, damage, part):
+    code, out, err = convert_damaged(kind, damage)
+    assert (code, err) == (0, "") and part in out
+    assert part in (tmp_path / "out" / "x" / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_strangers_names_are_no_markup(convert_damaged, tmp_path):
+    damage = change_tensor("weights.th", "<img src=x>[](y).z", lambda tensor: torch.ones(2))
+    assert convert_damaged("allennlp", damage)[0] == 0
+    assert "?img src=x???(y)" in (tmp_path / "out" / "x" / "README.md").read_text(encoding="utf-8")
 
 
 def test_paths_in_an_archive_are_not_read(capfd, tmp_path, skip_verification):

@@ -20,6 +20,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 from huggingface_hub import ModelCard, close_session
+from safetensors.numpy import load_file, save_file
 
 from helpers.command import assert_one_sentence, run
 from helpers.environments import arrays_of, load_arrays, make_environment
@@ -600,6 +601,40 @@ def test_damaged_files(capsys, checkpoint, hub, name, content, part):
     (checkpoint / name).write_bytes(content)
     assert_fails(run(capsys, "push", checkpoint, "me/none"), checkpoint, part)
     assert hub.requests == []
+
+
+@pytest.mark.parametrize(
+    "name, change, part",
+    [
+        ("config.json", {"lstm_dim": 9}, "contradict its configuration"),
+        ("config.json", {"num_hidden_layers": 3}, "contradict its configuration"),
+        ("config.json", {"max_characters_per_token": 40}, "must match its config.json"),
+        ("config.json", {"architectures": ["ElmoForPreTraining"]}, "lm_head.bias is missing"),
+        ("tokenizer_config.json", {"max_characters_per_token": 40}, "must match its config.json"),
+    ],
+)
+def test_files_that_do_not_belong_together(capsys, checkpoint, hub, name, change, part):
+    content = json.loads((checkpoint / name).read_text())
+    (checkpoint / name).write_text(json.dumps(content | change))
+    assert_fails(run(capsys, "push", checkpoint, "me/none"), checkpoint, part)
+    assert hub.requests == []
+
+
+def test_weights_that_are_not_numbers(capsys, checkpoint, hub):
+    weights = load_file(checkpoint / "model.safetensors")
+    save_file(weights | {"elmo.mix.gamma": np.float32([np.nan])}, checkpoint / "model.safetensors", {"format": "pt"})
+    assert_fails(run(capsys, "push", checkpoint, "me/none"), checkpoint, "mix.gamma contains NaN")
+    assert hub.requests == []
+
+
+def test_where_a_checkpoint_was_loaded_from_is_not_published(capsys, checkpoint, hub):
+    for name in ("config.json", "tokenizer_config.json"):
+        content = json.loads((checkpoint / name).read_text())
+        (checkpoint / name).write_text(
+            json.dumps(content | dict.fromkeys(["_name_or_path", "name_or_path"], "/home/me"))
+        )
+    assert run(capsys, "push", checkpoint, "me/mine")[0] == 0
+    assert not any(b"/home/me" in content for content in tree(hub, "me/mine").values())
 
 
 @pytest.mark.parametrize("weight_map", [None, [], {"mix.gamma": [1]}, {}], ids=str)

@@ -326,7 +326,7 @@ def odd_vocabulary(folder) -> Case:
     lines = [line for line in ODD_LINES if line != "!!!MAXTERMID"]
     case = bilm(folder, softmax=True, n_tokens_vocab=len(lines))
     write_lines(folder / "vocab.txt", ODD_LINES)
-    printed = (*case.printed, "2 lines of vocab.txt are empty or repeated later")
+    printed = (*case.printed, "Lines of vocab.txt that are empty or repeated later: 2;")
     return replace(case, encode=bilm_encoder(ODD_VOCABULARY), printed=printed)
 
 

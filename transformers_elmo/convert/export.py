@@ -14,7 +14,7 @@ from ..configuration_elmo import ElmoConfig
 from ..files import check_new_folder, new_folder
 from ..modeling_elmo import ElmoPreTrainedModel
 from ..tokenization_elmo import ElmoTokenizer
-from .sources.bilm import import_h5py
+from .sources.bilm import SPECIAL_WORDS, import_h5py, read_vocabulary
 from .weight_names import BILM
 
 
@@ -33,6 +33,7 @@ def export_bilm(model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer, output: Pa
         (staging / "options.json").write_text(json.dumps(bilm_options(model.config), indent=2) + "\n", encoding="utf-8")
         if has_words:
             tokenizer.save_vocabulary(str(staging))
+            check_vocabulary(staging / "vocab.txt", model, tokenizer)
         written: set[str] = set()
         images: dict[Path, io.BytesIO] = {}
         rounding = 0.0
@@ -57,9 +58,31 @@ def export_bilm(model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer, output: Pa
         files = sorted(path.name for path in staging.iterdir())
     if rounding:
         print(f"note         the forget bias was subtracted from the weights, with a rounding error of {rounding:.1e}")
-    if model.config.mix != "learned" or any(weights["mix.weights"] != 0) or weights["mix.gamma"] != 1:
+    config = model.config
+    has_mix = config.mix != "learned" or any(weights["mix.weights"] != 0) or weights["mix.gamma"] != 1
+    if has_mix or config.mix_layer_norm:
         print("note         the format has no layer mix, so it was dropped")
     print(f"saved        {output}: {', '.join(files)}")
+
+
+def check_vocabulary(path: Path, model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer):
+    """Raise if the words that are read from vocab.txt are not those of the tokenizer, or not those of the weights."""
+    known, words = {number: word for word, number in tokenizer.get_vocab().items()}, read_vocabulary(path)
+    for number, word in enumerate(words, 1):
+        if known.get(number) != word:
+            raise ValueError(
+                "The bilm format supports words on a line each, without spaces around them; the vocabulary has "
+                f"{known.get(number)!r:.80} as word {number}."
+            )
+    missing = [word for word in SPECIAL_WORDS if word not in words]
+    if missing:
+        raise ValueError(f"The bilm format requires the words <S>, </S> and <UNK>; the tokenizer lacks {missing[0]}.")
+    rows = model.config.vocab_size - 1
+    if (hasattr(model, "lm_head") or model.config.inputs == "words") and len(words) != rows:
+        raise ValueError(
+            f"The tokenizer must have a word for each of the {rows:,} rows of the weights; it has {len(words):,}: use "
+            "the files that were saved together."
+        )
 
 
 def check_finite(name: str, array: np.ndarray):
@@ -81,6 +104,13 @@ def check_expressible(config: ElmoConfig, tokenizer: ElmoTokenizer):
             "The bilm format supports bytes or words as inputs; this model has "
             + ("both words and characters." if config.inputs == "words+characters" else "a character vocabulary.")
         )
+    if config.projection_dim is not None and config.projection_dim >= config.lstm_dim:
+        raise ValueError(
+            f"The bilm format supports projections to fewer than the {config.lstm_dim} cells; that of this model is to "
+            f"{config.projection_dim}."
+        )
+    if "characters" in config.inputs and tokenizer.swap_word_marks:
+        raise ValueError("The bilm format has no swapped word marks; the tokenizer of this model has swap_word_marks.")
     if config.inputs == "words" and config.word_embedding_dim not in (None, config.output_dim):
         raise ValueError(
             f"The bilm format supports word embeddings of the LSTM's output size, {config.output_dim}; "
@@ -110,6 +140,8 @@ def bilm_options(config: ElmoConfig) -> dict:
         },
         "n_tokens_vocab": config.vocab_size - 1,
     }
+    if config.num_negative_samples is not None:
+        options["n_negative_samples_batch"] = config.num_negative_samples
     if config.inputs == "characters":
         options["char_cnn"] = {
             "activation": config.char_activation,

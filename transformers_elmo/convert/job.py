@@ -15,7 +15,7 @@ import torch
 from tqdm import tqdm
 
 from ..files import check_new_folder, check_space, new_folder, one_line, scratch_folder, sha256_of
-from ..model_card import model_card
+from ..model_card import behavior, model_card
 from ..modeling_elmo import ElmoForPreTraining, ElmoModel, ElmoPreTrainedModel
 from ..text import printable
 from .card import Provenance
@@ -48,9 +48,9 @@ def convert(
     with new_folder(output) as staging, unpacking_folder(output.parent) as scratch:
         extra_files = extra_files or ExtraFiles()
         opened = open_source(source, extra_files, scratch)
-        check_links(opened, source, extra_files)
+        check_links(opened, source, extra_files, scratch)
         print(f"source       {opened.format}: {', '.join(printable(path.name) for path in opened.files)}")
-        notes = [*notes, *map(printable, opened.notes)]
+        notes = [*notes, *map(printable, opened.notes), *dtype_notes(opened)]
         for note in notes:
             print(f"note         {note}")
         model = meta_model(opened)
@@ -58,6 +58,7 @@ def convert(
         check_space("The output", BYTES_PER_WEIGHT * num_weights(opened), output.parent)
         save(opened, model, matches, staging)
         print(f"model        {model.num_parameters():,} parameters")
+        print(f"options      {behavior(opened.config)}")
         print("parity       the source in plain numpy against the checkpoint in a fresh process:")
         verification = verify(opened, staging)
         for row in verification.rows:
@@ -112,6 +113,12 @@ def meta_model(source: Source) -> ElmoPreTrainedModel:
     return model
 
 
+def dtype_notes(source: Source) -> list[str]:
+    """Say which weights are not stored as float32, as they may be rounded, or be integers that lack their scale."""
+    dtypes = sorted({stored.dtype for stored in source.arrays.values()} - {"float32"})
+    return [f"There are weights of type {', '.join(dtypes)}; they were converted to float32."] if dtypes else []
+
+
 def has_lm_head(source: Source) -> bool:
     found = (source.name_table.to_hf(name) for name in source.arrays)
     return any(match is not None and "lm_head.weight" in match[0] for match in found)
@@ -128,7 +135,7 @@ def weight_files(source: Source) -> str:
 def match_weights(source: Source, model: ElmoPreTrainedModel) -> dict[str, tuple[tuple[str, ...], Conversion]]:
     """Return the parameters and the conversion for each array, or raise for the first weight that does not fit.
 
-    Every array must have parameters, every parameter an array (except for the mix), and all shapes must agree.
+    Every array must have parameters, every parameter an array (except for a mix as a whole), and all shapes must agree.
     """
     shapes = {name.removeprefix("elmo."): tuple(parameter.shape) for name, parameter in model.named_parameters()}
     matches: dict[str, tuple[tuple[str, ...], Conversion]] = {}
@@ -156,7 +163,8 @@ def match_weights(source: Source, model: ElmoPreTrainedModel) -> dict[str, tuple
             f"{unmatched[0].file}: {unmatched[0].name}{others} not in the model that the options describe: "
             "check that the weights and the options belong together."
         )
-    missing = [name for name in shapes if name not in originals and not name.startswith("mix.")]
+    has_mix = any(name.startswith("mix.") for name in originals)
+    missing = [name for name in shapes if name not in originals and (has_mix or not name.startswith("mix."))]
     if missing:
         found = source.name_table.to_original(missing[0])
         name = missing[0] if found is None else found[0]

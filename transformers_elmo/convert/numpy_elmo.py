@@ -211,7 +211,11 @@ class ManyLangs(TorchElmo):
 
     def __call__(self, sentences: list[list[str]]) -> list[np.ndarray]:
         embedder, encoder = self.options["token_embedder"], self.options["encoder"]
-        words = [word[: self.width - 2] for sentence in sentences for word in sentence]
+        words = [
+            word if word in ("<bos>", "<eos>") else word[: self.width - 2]
+            for sentence in sentences
+            for word in sentence
+        ]
         parts = []
         if self.words is not None:
             ids = [self.words.get(word, self.words["<oov>"]) for word in words]

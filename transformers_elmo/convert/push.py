@@ -20,8 +20,9 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import validate_repo_id
 from safetensors import SafetensorError, safe_open
 
+from ..checkpoints import load
 from ..configuration_elmo import AUTO_MAP, HUB_FILES, ElmoConfig
-from ..files import one_line, read_json, read_text
+from ..files import one_line, read_json, read_text, reason
 from ..model_card import model_card, rename_usage
 from ..text import printable
 
@@ -39,6 +40,7 @@ AUTO_MAPS = {
     "config.json": AUTO_MAP,
     "tokenizer_config.json": {"AutoTokenizer": ["tokenization_elmo.ElmoTokenizer", None]},
 }
+LOCAL_PATHS = ("_name_or_path", "name_or_path")  # where a checkpoint was loaded from; older transformers saved it
 CODE = Path(__file__).parents[1]  # the folder of the package's own Hub files
 
 
@@ -114,8 +116,9 @@ def checkpoint_files(folder: Path, weights: Iterable[str], card: str) -> dict[st
     files |= {name: path for name in names if (path := inside(folder, name)) is not None}
     for name, auto_map in AUTO_MAPS.items():
         content = read_json(folder / name)
-        if content.get("auto_map") != auto_map:
-            files[name] = json.dumps(content | {"auto_map": auto_map}, indent=2, sort_keys=True).encode() + b"\n"
+        public = {key: value for key, value in content.items() if key not in LOCAL_PATHS} | {"auto_map": auto_map}
+        if public != content:
+            files[name] = json.dumps(public, indent=2, sort_keys=True).encode() + b"\n"
     return files
 
 
@@ -187,10 +190,13 @@ def check_checkpoint(folder: Path) -> tuple[ElmoConfig, int, list[str]]:
         try:
             with safe_open(folder / name, "pt") as file:
                 num_parameters += sum(math.prod(file.get_slice(key).get_shape()) for key in file.keys())  # noqa: SIM118
+        except OSError as error:
+            raise OSError(f"{folder / name} cannot be read: {reason(error)}.") from error
         except SafetensorError as error:
             raise OSError(f"{folder / name} must be a safetensors file; it is not, or it is truncated.") from error
     if num_parameters == 0:
         raise ValueError(f"{folder} must contain the weights of a model; {[*weights, INDEX][0]} has none.")
+    load(str(folder.absolute()), with_lm_head=True)  # raises if the files do not belong together
     return config, num_parameters, weights if weights == [WEIGHTS] else [*weights, INDEX]
 
 

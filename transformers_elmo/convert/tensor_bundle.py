@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..files import one_line
+from ..files import named_errors, one_line
 
 POLYNOMIAL = 0x82F63B78  # of CRC-32C, bits reversed: bit 31 is x^0, bit 0 is x^31, x^32 is implicit
 LANES = 1 << 14  # 32-bit words that are checksummed in parallel
@@ -259,7 +259,8 @@ class TensorBundle(Mapping[str, np.ndarray]):
             raise FileNotFoundError(
                 f"Cannot read {prefix}: there is no {self.index}; pass a checkpoint's path without its suffix{hint}."
             )
-        table = self.index.read_bytes()
+        with named_errors(self.index):
+            table = self.index.read_bytes()
         try:
             records = dict(read_table(table))
             self._shards = self._read_header(records.pop(b"", b""))
@@ -289,7 +290,8 @@ class TensorBundle(Mapping[str, np.ndarray]):
         if not path.is_file():
             raise FileNotFoundError(f"Cannot read {name} of {self.index}: {path} is missing; put it next to the index.")
         try:
-            return self._read_tensor(entry, path)
+            with named_errors(path):
+                return self._read_tensor(entry, path)
         except ValueError as error:
             raise ValueError(f"Cannot read {name} of {path}: {one_line(error)}.") from error
 
@@ -315,6 +317,10 @@ class TensorBundle(Mapping[str, np.ndarray]):
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self._entries[name].shape
+
+    def dtype(self, name: str) -> str:
+        number = self._entries[name].dtype
+        return "bfloat16" if number == BFLOAT16 else np.dtype(DTYPES.get(number, "V")).name
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries  # Mapping would read the tensor

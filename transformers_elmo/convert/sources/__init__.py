@@ -5,7 +5,6 @@
 Each format has a module of its own, whose opener returns a `Source`.
 """
 
-import os
 import re
 import zipfile
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ...configuration_elmo import ElmoConfig
-from ...files import one_line, read_json
+from ...files import named_errors, read_json, reason
 from ...tokenization_elmo import ElmoTokenizer
 from ..archives import MAX_DEPTH, is_tar, unpack_tar, unpack_zip
 from ..weight_names import NameTable
@@ -65,6 +64,7 @@ class StoredArray:
     name: str  # in the file
     shape: tuple[int, ...]
     load: Callable[[], np.ndarray]
+    dtype: str = "float32"  # in the file
 
     def read(self) -> np.ndarray:
         """Load the array as float32, or raise if it is damaged or not finite."""
@@ -73,9 +73,7 @@ class StoredArray:
         except (OSError, ValueError, RuntimeError) as error:
             if str(self.file) in str(error):  # the message is complete
                 raise
-            raise OSError(
-                f"{self.file}: {self.name} cannot be read ({one_line(error)}): the file is damaged."
-            ) from error
+            raise OSError(f"{self.file}: {self.name} cannot be read ({reason(error)}): the file is damaged.") from error
         if array.dtype.kind not in "fiu":
             raise ValueError(f"{self.file}: {self.name} must contain numbers; its dtype is {array.dtype}.")
         with np.errstate(over="ignore"):  # reported below
@@ -86,6 +84,19 @@ class StoredArray:
                 f"{self.file}: {self.name} must contain finite numbers; {count} of {array.size} are NaN or infinite."
             )
         return array
+
+
+def combined(*files: dict[str, StoredArray]) -> dict[str, StoredArray]:
+    """Return the arrays of several files, or raise if two of them contain the same."""
+    arrays: dict[str, StoredArray] = {}
+    for file in files:
+        for name in sorted(file.keys() & arrays.keys()):
+            raise ValueError(
+                f"{file[name].file} must not contain {name}, as {arrays[name].file} contains it too: remove the file "
+                "that does not belong to the model."
+            )
+        arrays |= file
+    return arrays
 
 
 @dataclass(frozen=True)
@@ -139,10 +150,10 @@ def open_source(path: Path, extra_files: ExtraFiles, scratch: Path) -> Source:
         raise FileNotFoundError(f"{path} must be a file or folder with a released ELMo; it does not exist.")
     if not path.is_file():
         raise ValueError(f"{path} must be a file or folder with a released ELMo; it is a device or a pipe.")
-    if zipfile.is_zipfile(path) and path.suffix not in (".pkl", ".th"):  # torch files are zip archives too
-        return open_folder(unpack_zip(path, scratch), extra_files, scratch)
-    if is_tar(path):
-        return open_folder(unpack_tar(path, scratch), extra_files, scratch)
+    with named_errors(path):
+        unpack = unpack_zip if zipfile.is_zipfile(path) else unpack_tar if is_tar(path) else None
+    if unpack is not None and not (unpack is unpack_zip and path.suffix in (".pkl", ".th")):  # torch's are zip archives
+        return open_folder(unpack(path, scratch), extra_files, scratch)
     if checkpoint := re.fullmatch(r"(.+)\.(index|meta|data-\d+-of-\d+)", path.name):
         return tensorflow.open_checkpoint(path.with_name(checkpoint[1]), extra_files)
     if path.suffix in bilm.HDF5_SUFFIXES:
@@ -153,17 +164,19 @@ def open_source(path: Path, extra_files: ExtraFiles, scratch: Path) -> Source:
     )
 
 
-def check_links(source: Source, path: Path, extra_files: ExtraFiles):
+def check_links(source: Source, path: Path, extra_files: ExtraFiles, scratch: Path):
     """Raise if a file that the user did not name is a link out of the source's folder, as its text may be secret.
 
-    The Hub's cache consists of links, from `snapshots/REVISION/NAME` to `blobs/HASH`.
+    What was unpacked into `scratch` is no link. The Hub's cache consists of links, from `snapshots/REVISION/NAME` to
+    `blobs/HASH`.
     """
     folder = (path if path.is_dir() else path.parent).resolve()
     for file in source.files:
         target = file.resolve()
         named = file in (path, extra_files.options, extra_files.vocab, extra_files.softmax)
+        unpacked = file.is_relative_to(scratch)
         in_cache = target.parent.name == "blobs" and target.parents[1] / "snapshots" in folder.parents
-        if not named and not target.is_relative_to(folder) and not in_cache and target != Path(os.path.abspath(file)):
+        if not (named or unpacked or in_cache or target.is_relative_to(folder)):
             raise ValueError(
                 f"{file} must be a file, or a link to one within {folder}; it is a link to {target}: replace it with "
                 "the file itself if you trust the source."

@@ -2,6 +2,7 @@
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """The ELMo inside an AllenNLP model: the biLM and the trained mix."""
 
+import math
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from ...files import read_json
 from ...tokenization_elmo import ElmoTokenizer
 from .. import numpy_elmo, weight_names
 from . import ExtraFiles, Source, StoredArray
-from .bilm import bilm_config, float64_reader, options_from_shapes
+from .bilm import bilm_config, float64_reader, option_notes, options_from_shapes
 from .pickles import pickled_arrays
 
 CHARACTER_EMBEDDING = "_elmo_lstm._token_embedder._char_embedding_weights"  # in every `Elmo` module
@@ -30,7 +31,11 @@ def open_allennlp(folder: Path, extra_files: ExtraFiles) -> Source:
     characters = arrays[CHARACTER_EMBEDDING]
     if len(characters.shape) != 2 or characters.shape[0] != 262:
         raise ValueError(f"{path}: {characters.name} must have 262 rows; its shape is {characters.shape}.")
-    mix_layer_norm = bool(settings.get("do_layer_norm", False))
+    mix_layer_norm = settings.get("do_layer_norm", False)
+    if not isinstance(mix_layer_norm, bool):
+        raise ValueError(
+            f"{folder / 'config.json'}: do_layer_norm must be true or false; it is {mix_layer_norm!r:.40}."
+        )
     config = bilm_config(
         options,
         options_file,
@@ -39,6 +44,7 @@ def open_allennlp(folder: Path, extra_files: ExtraFiles) -> Source:
         char_vocab_size=262,
         mix_layer_norm=mix_layer_norm,
     )
+    notes += option_notes(options, options_file)
     return Source(
         format="an AllenNLP model",
         config=config,
@@ -63,7 +69,7 @@ def elmo_arrays(arrays: dict[str, StoredArray], path: Path, notes: list[str]) ->
     others = [name for name in arrays if not name.startswith(prefix)]
     if others:
         parts = ", ".join(dict.fromkeys(name.split(".")[0] for name in others))
-        notes.append(f"{len(others)} weights outside of the ELMo were dropped: {parts}.")
+        notes.append(f"{len(others)} weights outside of the ELMo were dropped: {parts:.200}.")
     elmo = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
     # A cache of the vectors of frequent words, computed from their characters.
     elmo.pop("_elmo_lstm._word_embedding.weight", None)
@@ -79,8 +85,9 @@ def elmo_arrays(arrays: dict[str, StoredArray], path: Path, notes: list[str]) ->
         elmo["scalar_mix_0.scalar_parameters"] = StoredArray(
             file=path,
             name=prefix + "scalar_mix_0.scalar_parameters",
-            shape=(len(weights),),
+            shape=(sum(math.prod(weight.shape) for weight in weights),),
             load=lambda: np.concatenate([weight.read() for weight in weights]),
+            dtype=max(weights, key=lambda weight: weight.dtype != "float32").dtype,
         )
     return elmo
 

@@ -10,7 +10,7 @@ import io
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from ...configuration_elmo import ElmoConfig
-from ...files import one_line, read_json, read_text
+from ...files import one_line, read_json, read_text, reason
 from ...tokenization_elmo import ElmoTokenizer
 from .. import numpy_elmo, weight_names
-from . import ExtraFiles, Source, StoredArray
+from . import ExtraFiles, Source, StoredArray, combined
 
 HDF5_SUFFIXES = (".hdf5", ".h5")
 HDF5_FILTERS = {1: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}  # others may need a plugin
@@ -59,14 +59,18 @@ MAX_CHARACTER_FEATURES = 1_000_000  # of a word: ten times those of the largest 
 
 def weights_in(folder: Path) -> list[Path]:
     """Return the .hdf5 files with the weights of a biLM; others contain vectors or a softmax."""
-    return [path for path in hdf5_files_in(folder) if any(name.startswith("RNN_") for name in hdf5_groups(path))]
+    return [path for path in hdf5_files_in(folder) if has_bilm(hdf5_groups(path))]
+
+
+def has_bilm(names: Iterable[str]) -> bool:
+    return any(name.startswith("RNN_") for name in names)
 
 
 def open_hdf5_weights(weights: Path, extra_files: ExtraFiles) -> Source:
     """Open the weights of a biLM with the options, the vocabulary and the softmax in the same folder."""
     folder = weights.parent
     arrays = hdf5_arrays(weights)
-    if not any(name.startswith("RNN_") for name in arrays):
+    if not has_bilm(arrays):
         raise ValueError(f"{weights} must contain a biLM, datasets RNN_0/… and RNN_1/…; it has {some_of(arrays)}.")
     # Released files share a prefix: elmo_2x1024_128_2048cnn_1xhighway_weights.hdf5 and …_options.json.
     options_file = weights.with_name(re.sub(r"weights\.(hdf5|h5)$", "options.json", weights.name))
@@ -79,7 +83,7 @@ def open_hdf5_weights(weights: Path, extra_files: ExtraFiles) -> Source:
             raise ValueError(
                 f"{softmax} must contain the datasets softmax/W and softmax/b; it has {some_of(softmax_arrays)}."
             )
-        arrays |= softmax_arrays
+        arrays = combined(arrays, softmax_arrays)
     return bilm_source(
         format="bilm-tf weights",
         name_table=weight_names.BILM,
@@ -141,7 +145,7 @@ def list_datasets(path: Path) -> dict[str, StoredArray]:
     def collect(name, item):
         if hasattr(item, "shape"):
             check_dataset(path, name, item)
-            arrays[name] = StoredArray(path, name, item.shape, load=lambda: load(name))
+            arrays[name] = StoredArray(path, name, item.shape, load=lambda: load(name), dtype=item.dtype.name)
         elif hasattr(item, "keys"):
             check_links(path, item)
 
@@ -180,6 +184,13 @@ def check_dataset(path: Path, name: str, dataset):
             f"{path}: {name} must be stored in the file; it claims {claimed:,} bytes and stores {stored:,}: the file "
             "is damaged or incomplete, download it again."
         )
+    if dataset.chunks is not None:
+        chunks = math.prod(-(-size // chunk) for size, chunk in zip(dataset.shape, dataset.chunks))
+        if dataset.id.get_num_chunks() < chunks:  # the others would be read as zeros, or as any number
+            raise ValueError(
+                f"{path}: {name} must be stored in full; {chunks - dataset.id.get_num_chunks():,} of {chunks:,} chunks "
+                "are missing: the file is incomplete, download it again."
+            )
 
 
 @contextmanager
@@ -189,8 +200,10 @@ def open_hdf5(path: Path):
         with h5py.File(path) as file:
             yield file
     except Exception as error:  # a damaged file can raise any exception
-        if isinstance(error, PermissionError) or str(error).startswith(str(path)):  # the message is complete
+        if str(error).startswith(str(path)):  # the message is complete
             raise
+        if isinstance(error, OSError) and error.errno:
+            raise OSError(f"{path} cannot be read: {reason(error)}.") from error
         raise OSError(f"{path} must be an HDF5 file; it is not, or it is damaged or truncated.") from error
 
 
@@ -224,7 +237,8 @@ def find_softmax(weights: Path, extra_files: ExtraFiles) -> Path | None:
     if (path := extra_files.get("softmax")) is not None:
         return path
     folder = weights.parent
-    found = [path for path in hdf5_files_in(folder) if path != weights and "softmax" in hdf5_groups(path)]
+    groups = {path: hdf5_groups(path) for path in hdf5_files_in(folder) if path != weights}
+    found = [path for path, names in groups.items() if "softmax" in names and not has_bilm(names)]
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
         raise ValueError(f"{folder} must contain one softmax; it contains {names}: choose one with --softmax.")
@@ -249,7 +263,7 @@ def bilm_source(
         fields["vocab_size"] = len(words) + 1 + sum(word not in words for word in SPECIAL_WORDS)
         unused = sum(word.startswith("<line ") for word in words)
         if unused:
-            notes.append(f"{unused} lines of {vocab_file.name} are empty or repeated later; the last one counts.")
+            notes.append(f"Lines of {vocab_file.name} that are empty or repeated later: {unused}; the last one counts.")
     for name in ("embedding", "softmax/W"):
         if name in by_hdf5_name:
             check_rows(by_hdf5_name[name], options, options_file, words, vocab_file)
@@ -262,6 +276,12 @@ def bilm_source(
     if "char_embed" in by_hdf5_name:
         fields["char_vocab_size"] = 262  # n_characters may be 261 or 262
     config = bilm_config(options, options_file, **fields)
+    notes += option_notes(options, options_file)
+    number = options.get("n_tokens_vocab")
+    if words is not None and vocab_file is not None and number not in (None, len(words)):
+        notes.append(
+            f"n_tokens_vocab is {number} and {vocab_file.name} has {len(words)} words: they may be of different models."
+        )
     tokenizer = ElmoTokenizer(
         vocab=words,
         max_characters_per_token=config.max_characters_per_token,
@@ -320,7 +340,8 @@ def read_vocabulary(path: Path) -> list[str]:
 
     In bilm-tf a repeated word has the id of its last line. Empty lines and earlier repetitions get a placeholder.
     """
-    lines = [line.strip() for line in io.StringIO(read_text(path), newline=None)]
+    text = read_text(path).removeprefix("\ufeff")  # some editors write a byte order mark
+    lines = [line.strip() for line in io.StringIO(text, newline=None)]
     words = [word for word in lines if word != "!!!MAXTERMID"]  # bilm-tf skips these lines
     last = {word: row for row, word in enumerate(words)}
     return [word if word and last[word] == row else f"<line {row + 1}>" for row, word in enumerate(words)]
@@ -368,6 +389,24 @@ def bilm_config(options: dict, path: Path, **fields) -> ElmoConfig:
         raise ValueError(f"{path} must contain the options of a bilm-tf model: {one_line(error)}.") from error
     check_max_characters(config, path)
     return config
+
+
+def option_notes(options: dict, path: Path) -> list[str]:
+    """Return notes about options that have no effect, as a misspelled one, or that belong to other weights."""
+    notes, characters = [], (options.get("char_cnn") or {}).get("n_characters")
+    if characters not in (None, 261, 262):
+        notes.append(
+            f"n_characters in {path.name} is {characters!r:.40} instead of 261 or 262: it may be of another model."
+        )
+    return notes + unknown_options(options, {*BILM_OPTIONS, "char_cnn.embedding", "char_cnn.n_characters"}, path)
+
+
+def unknown_options(options: dict, known: set[str], path: Path) -> list[str]:
+    """Return a note about options that are not known, in the groups that have some that are."""
+    groups = dict.fromkeys(name.split(".")[0] for name in sorted(known) if "." in name)
+    names = [f"{group}.{key}" for group in groups for key in options.get(group) or {}]
+    unknown = ", ".join(name for name in names if name not in known)
+    return [f"{path.name} has options that are not known, and they were ignored: {unknown:.200}."] if unknown else []
 
 
 def check_max_characters(config: ElmoConfig, path: Path):

@@ -10,8 +10,8 @@ from ...configuration_elmo import ElmoConfig
 from ...files import one_line, read_json, read_text
 from ...tokenization_elmo import ElmoTokenizer
 from .. import numpy_elmo, weight_names
-from . import ExtraFiles, Source, StoredArray
-from .bilm import check_max_characters, float64_reader, unused_pad_token
+from . import ExtraFiles, Source, StoredArray, combined
+from .bilm import check_max_characters, float64_reader, unknown_options, unused_pad_token
 from .pickles import pickled_arrays
 
 # The options file named by the config.json of all published models, and its contents: some models come without it.
@@ -29,6 +29,7 @@ PUBLISHED_OPTIONS: dict[str, Any] = {
     },
     "dropout": 0.1,
 }
+PARTS = ("token_embedder", "encoder")
 
 
 def open_many_langs(folder: Path, extra_files: ExtraFiles) -> Source:
@@ -36,12 +37,14 @@ def open_many_langs(folder: Path, extra_files: ExtraFiles) -> Source:
     extra_files.reject("options", "vocab", "softmax", format="ELMoForManyLangs")
     options, options_file = find_options(folder)
     embedder, encoder = options["token_embedder"], options["encoder"]
-    notes: list[str] = []
-    arrays = pickled_arrays(folder / "token_embedder.pkl") | pickled_arrays(folder / "encoder.pkl")
+    notes = unknown_options(
+        options, {f"{part}.{key}" for part in PARTS for key in PUBLISHED_OPTIONS[part]}, options_file
+    )
+    arrays = combined(pickled_arrays(folder / "token_embedder.pkl"), pickled_arrays(folder / "encoder.pkl"))
     words, num_words = read_entries("word", folder, arrays, embedder)
     characters, num_characters = read_entries("char", folder, arrays, embedder)
     if (folder / "classifier.pkl").is_file():
-        arrays |= softmax_arrays(folder / "classifier.pkl", num_words, notes)
+        arrays = combined(arrays, softmax_arrays(folder / "classifier.pkl", num_words, notes))
     if characters is None and embedder["word_dim"] == encoder["projection_dim"]:
         raise ValueError(
             f"{options_file}: word_dim must differ from projection_dim, as ElmoModel has no projection between equal "
@@ -118,7 +121,7 @@ def find_options(folder: Path) -> tuple[dict, Path]:
     if not found and name != PUBLISHED_OPTIONS_FILE:
         raise FileNotFoundError(f"{folder} must contain {name!r:.80}, the config_path of config.json; it does not.")
     options, path = (read_json(found[0]), found[0]) if found else (PUBLISHED_OPTIONS, folder / "config.json")
-    for part in ("token_embedder", "encoder"):
+    for part in PARTS:
         published, group = PUBLISHED_OPTIONS[part], options.get(part)
         group = group if isinstance(group, dict) else {}
         missing = [key for key in published if key not in group]
@@ -168,7 +171,8 @@ def read_entries(
 def read_dictionary(path: Path) -> dict[str, int]:
     """Return the entries of word.dic or char.dic, which has lines of a word or character, a tab and its id."""
     entries = {}
-    for line in filter(None, io.StringIO(read_text(path), newline=None).read().split("\n")):
+    text = read_text(path).removeprefix("\ufeff")  # some editors write a byte order mark
+    for line in filter(None, io.StringIO(text, newline=None).read().split("\n")):
         fields = line.strip().split("\t")
         # As in ELMoForManyLangs, a character that is lost by stripping the line is read as an ideographic space.
         key, number = fields if len(fields) == 2 else ("\u3000", fields[-1])

@@ -2,6 +2,7 @@
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """Read the tensors of untrusted torch files, without executing pickled code."""
 
+import errno
 import pickle
 import re
 import warnings
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from ...files import reason
 from . import StoredArray
 
 
@@ -21,14 +23,14 @@ def pickled_arrays(path: Path) -> dict[str, StoredArray]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             state = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except PermissionError:
-        raise
     except Exception as error:  # a damaged file can raise any exception
         if isinstance(error, pickle.UnpicklingError) and (code := re.search(r"GLOBAL ([\w.]+)", str(error))):
             raise ValueError(
                 f"{path} must contain tensors only; it refers to {code[1]}, which may execute code, "
                 "so it was not loaded."
             ) from error
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # EINVAL: a seek in a truncated file
+            raise OSError(f"{path} cannot be read: {reason(error)}.") from error
         raise OSError(f"{path} must be a file of torch tensors; it is not, or it is damaged or truncated.") from error
     if not isinstance(state, dict) or not all(
         isinstance(name, str) and isinstance(tensor, torch.Tensor) for name, tensor in state.items()
@@ -45,4 +47,5 @@ def stored_tensor(path: Path, name: str, tensor: torch.Tensor) -> StoredArray:
         raise ValueError(f"{path}: {name} must be stored in full; it claims {claimed:,} bytes and stores {stored:,}.")
     if tensor.dtype == torch.bool or tensor.is_complex():
         raise ValueError(f"{path}: {name} must contain numbers; its dtype is {tensor.dtype}.")
-    return StoredArray(path, name, tuple(tensor.shape), load=lambda: tensor.detach().float().numpy())
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return StoredArray(path, name, tuple(tensor.shape), load=lambda: tensor.detach().float().numpy(), dtype=dtype)

@@ -86,7 +86,7 @@ def checkpoint_arrays(prefix: Path) -> dict[str, StoredArray]:
     """Return the variables of a checkpoint, without the optimizer's."""
     bundle = TensorBundle(prefix)
     return {
-        name: StoredArray(prefix, name, bundle.shape(name), load=partial(bundle.__getitem__, name))
+        name: StoredArray(prefix, name, bundle.shape(name), partial(bundle.__getitem__, name), bundle.dtype(name))
         for name in bundle
         if not TRAINING_VARIABLE.fullmatch(name)
     }
