@@ -310,7 +310,7 @@ CALLS = [
     ("pretraining(char_ids=chars, output_hidden_states=[9])", "a list of layers from 0 to 2, got [9]"),
     ("pretraining(char_ids=chars, targets=ids, attention_mask=ids)", "take neither labels nor attention_mask"),
     ("pretraining(char_ids=chars, targets=ids, labels=ids)", "take neither labels nor attention_mask"),
-    ("tagger(char_ids=chars, labels=ids.to(torch.uint8) + 152)", "labels must be between 0 and 1, or -100 for none"),
+    ("tagger(char_ids=chars, labels=ids.to(torch.uint8) * 0 + 156)", "labels must be between 0 and 1, or -100"),
     ("tagger(char_ids=chars, labels=ids.to('meta'))", "labels must be a dense tensor on a CPU or GPU"),
     ("tagger(ids)", "needs char_ids of shape"),
     ("ElmoLanguageModel.from_pretrained('checkpoint')", "must be a checkpoint of ElmoForPreTraining; it has"),

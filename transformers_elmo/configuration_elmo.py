@@ -155,8 +155,9 @@ class ElmoConfig(PretrainedConfig):
         for name in [name for name in kwargs if name.endswith("_implementation")]:
             if not isinstance(kwargs[name], str) or "/" in kwargs[name]:
                 del kwargs[name]
-        if self.id2label is None and self.label2id and "num_labels" not in kwargs:  # transformers would ignore label2id
-            self.id2label = {index: label for label, index in self.label2id.items()}
+        labels = self.label2id
+        if labels and getattr(self, "id2label", None) is None and "num_labels" not in kwargs:
+            self.id2label = {index: label for label, index in labels.items()}  # transformers would ignore label2id
         super().__post_init__(**kwargs)
         if self.dtype is not None and not getattr(self.dtype, "is_floating_point", False):
             raise ValueError(f"dtype must be a floating-point type of torch; got dtype={self.dtype!r}.")
