@@ -30,6 +30,11 @@ def test_configuration_round_trip(options, tmp_path):
         assert copy.auto_map == AUTO_MAP
 
 
+def test_labels_by_name_alone():
+    config = ElmoConfig(label2id={"A": 0, "B": 1, "C": 2})
+    assert (config.num_labels, config.id2label) == (3, {0: "A", 1: "B", 2: "C"})
+
+
 def test_sizes_of_vectors_and_of_presets():
     config = tiny_config(char_filters=[(1, 3), (2, 4)])
     assert config.char_filters == [[1, 3], [2, 4]]

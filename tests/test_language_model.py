@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -73,6 +74,23 @@ def test_perplexity_of_texts():
     assert found.forward == pytest.approx(math.exp(sums[0] / number), rel=1e-5)
     assert found.backward == pytest.approx(math.exp(sums[1] / number), rel=1e-5)
     assert found.both == pytest.approx(math.exp(sum(sums) / 2 / number), rel=1e-5)
+
+
+def test_padding_token_in_a_text_is_an_unknown_word():
+    language_model = build()
+    (found,), (expected,) = [language_model.score([["the", word, "sat"]]) for word in ("<PAD>", "zebra")]
+    unknown = language_model.tokenizer.unk_token_id - 1
+    _, forward, _ = log_probabilities(language_model, ["the", "<PAD>", "sat"])
+    assert found.forward[1] == pytest.approx(float(forward[1, unknown]), rel=1e-5)
+    assert found.forward[1] == expected.forward[1]
+    assert language_model.perplexity([["<PAD>"]]).words == 2
+
+
+def test_numpy_integers_are_integers():
+    language_model = build()
+    assert language_model.substitutes("the cat", np.int64(1), k=np.int64(2)) == language_model.substitutes(
+        "the cat", 1, 2
+    )
 
 
 def test_substitutes():

@@ -1,10 +1,20 @@
 """Models whose weights accelerate keeps in memory or on disk and loads when a module is called: the same outputs."""
 
+import copy
+
 import pytest
 import torch
 
-from helpers.models import random_batch, randomize
-from transformers_elmo import ElmoConfig, ElmoForPreTraining, ElmoForTokenClassification, ElmoModel
+from helpers.models import random_batch, randomize, tiny_config
+from transformers_elmo import (
+    ElmoConfig,
+    ElmoForPreTraining,
+    ElmoForTokenClassification,
+    ElmoLanguageModel,
+    ElmoModel,
+    ElmoTokenizer,
+)
+from transformers_elmo.embed.job import embed
 
 accelerate = pytest.importorskip("accelerate")
 
@@ -80,6 +90,22 @@ def test_offloaded_models_have_the_same_outputs(model_class, offload, tmp_path):
     assert any(weight.is_meta for weight in offloaded.parameters())
     got = run(offloaded)
     assert len(got) == len(expected) and all(map(torch.equal, got, expected))
+    assert offloaded.base_model.layer_weights() == build(model_class).base_model.layer_weights()
+
+
+@torch.no_grad()
+def test_offloaded_models_embed_and_predict(tmp_path):
+    tokenizer = ElmoTokenizer(vocab=["one", "two"])
+    sizes = {"max_characters_per_token": 50, "char_vocab_size": 262, "vocab_size": len(tokenizer)}
+    model = randomize(ElmoForPreTraining(tiny_config(**sizes))).eval()
+    offloaded = cpu_offload(copy.deepcopy(model), tmp_path)
+    for method in (lambda model: ElmoLanguageModel(model, tokenizer).next_words("one"), embed_one):
+        assert method(offloaded) == method(model)
+
+
+def embed_one(model):
+    (_, vectors), *_ = embed(model.elmo, ElmoTokenizer(), ["one"])
+    return vectors.tolist()
 
 
 @pytest.mark.parametrize("inputs", ["words", "words+characters"])

@@ -196,6 +196,7 @@ def test_hidden_states_are_returned_if_call_or_configuration_asks():
     model.config.output_hidden_states = True
     assert len(model(**batch, labels=batch["input_ids"]).hidden_states) == model.config.num_hidden_layers + 1
     assert model(**batch, output_hidden_states=False).hidden_states is None
+    assert [layer is None for layer in model(**batch, output_hidden_states=[1]).hidden_states] == [True, False, True]
 
 
 def test_ignored_labels_and_sentences_of_one_word():

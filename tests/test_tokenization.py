@@ -809,8 +809,28 @@ def test_train_new_from_iterator_counts_words():
     with_new_token = train(new_special_tokens=["<N>"])
     assert "<N>" in with_new_token.all_special_tokens and len(with_new_token) == len(full) + 1
     assert with_new_token.tokenize("x<N>y") == ["x", "<N>", "y"]
+    with_a_word = train(new_special_tokens=["zebra"])  # which the texts contain
+    assert with_a_word.get_vocab()["zebra"] == 4 and len(with_a_word) == len(full)
     renamed = train(special_tokens_map={"<S>": "[B]"})
     assert renamed.bos_token == "[B]" and renamed.get_vocab()["[B]"] == 1 and "<S>" not in renamed.get_vocab()
+
+
+def test_renamed_boundaries_are_added(tmp_path):
+    TOKENIZER.save_pretrained(tmp_path)
+    renamed = ElmoTokenizer.from_pretrained(tmp_path, bos_token="[B]")
+    assert renamed.tokenize("a", add_special_tokens=True) == ["[B]", "a", "</S>"]
+
+
+def test_limits_that_need_no_truncation():
+    expected = TOKENIZER("a b c")["input_ids"]
+    for limit in (TOKENIZER.model_max_length, np.int64(9)):
+        assert TOKENIZER("a b c", truncation=True, max_length=limit, stride=None)["input_ids"] == expected
+
+
+def test_tokenizer_without_a_padding_token():
+    tokenizer = copy.deepcopy(TOKENIZER)
+    tokenizer.pad_token = None
+    assert tokenizer(["a", "a b"])["input_ids"] == TOKENIZER(["a", "a b"])["input_ids"]
 
 
 def test_train_new_from_iterator_with_a_loaded_tokenizer(tmp_path):

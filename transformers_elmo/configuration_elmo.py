@@ -155,6 +155,9 @@ class ElmoConfig(PretrainedConfig):
         for name in [name for name in kwargs if name.endswith("_implementation")]:
             if not isinstance(kwargs[name], str) or "/" in kwargs[name]:
                 del kwargs[name]
+        labels = self.label2id
+        if labels and getattr(self, "id2label", None) is None and "num_labels" not in kwargs:
+            self.id2label = {index: label for label, index in labels.items()}  # transformers would ignore label2id
         super().__post_init__(**kwargs)
         if self.dtype is not None and not getattr(self.dtype, "is_floating_point", False):
             raise ValueError(f"dtype must be a floating-point type of torch; got dtype={self.dtype!r}.")
@@ -242,6 +245,11 @@ class ElmoConfig(PretrainedConfig):
                 "mix_weights",
             )
             check(all(map(is_finite, self.mix_weights)), "mix_weights must be finite numbers", "mix_weights")
+        check(
+            isinstance(self.id2label, dict) and {*self.id2label} == {*range(max(len(self.id2label), 1))},
+            "id2label must be a dictionary from the integers 0, 1, 2 ... to labels",
+            "id2label",
+        )
         names = self.architectures
         check(
             names is None

@@ -25,6 +25,7 @@ def check_inputs(
     for name, tensor in {**ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}.items():
         if tensor is not None and not isinstance(tensor, torch.Tensor):
             raise ValueError(f'{name} must be a tensor, got a {type(tensor).__name__}: use return_tensors="pt".')
+        check_dense(name, tensor)
     ids = {
         name: ids[name] for name, kind in (("input_ids", "words"), ("char_ids", "characters")) if kind in config.inputs
     }
@@ -49,10 +50,10 @@ def check_inputs(
             f"attention_mask must have the shape of the words, {tuple(is_word.shape)}, "
             f"got {tuple(attention_mask.shape)}."
         )
-    if not ((attention_mask == 0) | (attention_mask == 1)).all():
+    is_wrong = (attention_mask != 0) & (attention_mask != 1)
+    if is_wrong.any():
         raise ValueError(
-            "attention_mask must be 1 at words and 0 at padding, "
-            f"got values from {attention_mask.min().item()} to {attention_mask.max().item()}."
+            f"attention_mask must be 1 at words and 0 at padding, got {attention_mask[is_wrong][0].item()}."
         )
     return attention_mask.to(is_word.device) != 0
 
@@ -69,7 +70,9 @@ def check_labels(name: str, labels: torch.Tensor, shape: tuple[int, ...], number
     """Check that labels are integers of a shape, from 0 to number - 1, or -100 where there is none."""
     if not isinstance(labels, torch.Tensor) or tuple(labels.shape) != shape:
         raise ValueError(f"{name} must be a tensor of shape {shape}, got {shape_or_type(labels)}.")
+    check_dense(name, labels)
     check_integers(name, labels)
+    labels = labels.long()  # unsigned types have no -100
     known = labels[labels != -100]
     if len(known) and not 0 <= int(known.min()) <= int(known.max()) < number:
         raise ValueError(
@@ -83,6 +86,11 @@ def check_targets(targets: torch.Tensor, vocab_size: int):
     if not isinstance(targets, torch.Tensor) or targets.dim() != 3 or len(targets) != 2:
         raise ValueError(f"targets must be a tensor of shape (2, rows, words), got {shape_or_type(targets)}.")
     check_labels("targets", targets, tuple(targets.shape), vocab_size)
+
+
+def check_dense(name: str, tensor: torch.Tensor | None):
+    if tensor is not None and (tensor.is_meta or tensor.is_nested or tensor.layout != torch.strided):
+        raise ValueError(f"{name} must be a dense tensor on a CPU or GPU, got a sparse, nested or meta tensor.")
 
 
 def check_integers(name: str, tensor: torch.Tensor):
@@ -139,10 +147,17 @@ def check_state(config: ElmoConfig, state: Sequence[torch.Tensor], batch_size: i
     if got != expected:
         raise ValueError(f"The state of {batch_size} sentences must have the shapes {expected}, got {got}.")
     for part in state:
+        check_dense("The state", part)
         if not part.is_floating_point():
             raise ValueError(f"The state must be floating-point numbers, got {part.dtype}.")
 
 
-def check_layers(indices: Sequence[int], num_layers: int):
-    if not all(index in range(num_layers) for index in indices):
-        raise ValueError(f"output_hidden_states must list layers from 0 to {num_layers - 1}, got {indices}.")
+def select_layers(layers: Sequence[torch.Tensor], wanted: bool | list[int]) -> tuple[torch.Tensor | None, ...] | None:
+    """Return all layers, none, or those whose indices are listed and None in place of the others."""
+    if isinstance(wanted, int):
+        return tuple(layers) if wanted else None
+    if not isinstance(wanted, (list, tuple)) or not all(index in range(len(layers)) for index in wanted):
+        raise ValueError(
+            f"output_hidden_states must be True, False or a list of layers from 0 to {len(layers) - 1}, got {wanted!r}."
+        )
+    return tuple(layer if index in wanted else None for index, layer in enumerate(layers))

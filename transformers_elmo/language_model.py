@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 
@@ -50,6 +51,9 @@ class ElmoLanguageModel:
     """
 
     def __init__(self, model: ElmoForPreTraining, tokenizer: ElmoTokenizer):
+        if not isinstance(model, ElmoForPreTraining) or not isinstance(tokenizer, ElmoTokenizer):
+            got = f"{type(model).__name__} and {type(tokenizer).__name__}"
+            raise ValueError(f"A language model is made of an ElmoForPreTraining and an ElmoTokenizer, got {got}.")
         if len(tokenizer) != model.config.vocab_size:
             raise ValueError(
                 f"The tokenizer must know the {model.config.vocab_size:,} words of the model's lm_head; "
@@ -68,7 +72,11 @@ class ElmoLanguageModel:
                 f"{checkpoint} must be a checkpoint of ElmoForPreTraining; it has no lm_head, "
                 f"its architecture is {', '.join(config.architectures or ['ElmoModel'])}."
             )
-        model = load_model(checkpoint, config, with_lm_head=True, dtype=dtype).to(device)
+        model = load_model(checkpoint, config, with_lm_head=True, dtype=dtype)
+        try:
+            model = model.to(device)
+        except (AssertionError, NotImplementedError, RuntimeError) as error:
+            raise ValueError(f"device must be a torch device of this machine, got {device}: {error}") from error
         return cls(model.eval(), load_tokenizer(checkpoint))
 
     @torch.no_grad()
@@ -111,7 +119,7 @@ class ElmoLanguageModel:
         """
         check_integer("k", k)
         ((words, _, left, right),) = self._contexts([sentence], batch_size=1)
-        if type(position) is not int or not -len(words) <= position < len(words):
+        if isinstance(position, bool) or not isinstance(position, Integral) or not -len(words) <= position < len(words):
             raise ValueError(
                 f"position must be the index of one of the sentence's {len(words)} words, got {position!r:.80}."
             )
@@ -128,7 +136,7 @@ class ElmoLanguageModel:
         forward, backward = top[0].chunk(2, -1)  # (n + 2, P)
         # The hidden state at the last word, not at the </S> after it.
         hidden = forward[-2] if direction == "forward" else backward[1]
-        return self._most_probable(torch.log_softmax(self.model.lm_head(hidden), -1), k)
+        return self._most_probable(torch.log_softmax(self.model.lm_head(hidden).float(), -1), k)
 
     def _words(self, texts: list[Text]) -> list[list[str]]:
         if isinstance(texts, str):
@@ -155,7 +163,11 @@ class ElmoLanguageModel:
                     add_special_tokens=False,
                     padding=True,
                     return_tensors="pt",
-                ).to(self.model.device)
+                )
+                # The padding token in a text is a word that the vocabulary lacks.
+                is_padding = (inputs["input_ids"] == 0) & (inputs["attention_mask"] != 0)
+                inputs["input_ids"][is_padding] = tokenizer.unk_token_id
+                inputs = inputs.to(input_device(self.model))
                 yield inputs, elmo(**inputs, output_hidden_states=[len(elmo.bilm.layers)]).hidden_states[-1]
 
     def _contexts(self, sentences: list[Text], batch_size: int):
@@ -189,8 +201,13 @@ class ElmoLanguageModel:
 
 
 def check_integer(name: str, number: int):
-    if type(number) is not int or number < 1:
+    if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
         raise ValueError(f"{name} must be an integer, at least 1, got {number!r:.80}.")
+
+
+def input_device(model: torch.nn.Module) -> torch.device:
+    """Return the device of the model or, if its weights are offloaded, the CPU: accelerate moves inputs itself."""
+    return torch.device("cpu") if model.device.type == "meta" else model.device
 
 
 @contextmanager

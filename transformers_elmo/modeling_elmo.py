@@ -14,6 +14,8 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
+from pickle import UnpicklingError
 from typing import ClassVar
 
 import torch
@@ -32,9 +34,9 @@ from .inputs_elmo import (
     check_ids_in_range,
     check_inputs,
     check_labels,
-    check_layers,
     check_state,
     check_targets,
+    select_layers,
     word_mask,
 )
 from .lstm_elmo import Packing, bidirectional_lstm, requires_grad
@@ -331,21 +333,20 @@ class ElmoMix(nn.Module):
     def __init__(self, config: ElmoConfig):
         super().__init__()
         self.kind, self.layer_norm = config.mix, config.mix_layer_norm
-        self.fixed_weights = config.mix_weights or []
+        self.fixed_weights = config.mix_weights or [0.0] * config.num_hidden_layers + [1.0]  # the latter: "top"
         self.weights = nn.Parameter(torch.zeros(config.num_hidden_layers + 1)) if config.mix == "learned" else None
         self.gamma = nn.Parameter(torch.ones(1)) if config.mix != "fixed" else None
 
-    def layer_weights(self) -> list[torch.Tensor | float]:
-        """Return s_0 ... s_L."""
-        return list(torch.softmax(self.weights, 0)) if self.kind == "learned" else self.fixed_weights
-
-    def forward(self, layers: list[torch.Tensor], mask: torch.Tensor) -> torch.Tensor:
-        """L + 1 layers (B, T, 2P), zero where mask (B, T) is false -> (B, T, 2P)"""
+    def forward(self, layers: list[torch.Tensor] | None = None, mask: torch.Tensor | None = None):
+        """L + 1 layers (B, T, 2P), zero where mask (B, T) is false -> (B, T, 2P); without layers: s_0 ... s_L, gamma"""
+        weights = list(torch.softmax(self.weights, 0)) if self.kind == "learned" else self.fixed_weights
+        if layers is None or mask is None:
+            return weights, 1.0 if self.gamma is None else self.gamma
         if self.kind == "top":
             return self.gamma * layers[-1]
         if self.layer_norm:
             layers = [self.normalize(layer, mask[..., None]) for layer in layers]
-        mixed = sum(weight * layer for weight, layer in zip(self.layer_weights(), layers))
+        mixed = sum(weight * layer for weight, layer in zip(weights, layers))
         return mixed if self.gamma is None else self.gamma * mixed
 
     @staticmethod
@@ -370,6 +371,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
     model_card_writer: ClassVar[Callable | None] = None
 
     def __init__(self, config: ElmoConfig):
+        if not isinstance(config, ElmoConfig):
+            raise ValueError(f"A model is made from an ElmoConfig, got {config!r:.80}; or use from_pretrained.")
         config.validate()  # it may have been changed
         super().__init__(config)
 
@@ -391,9 +394,11 @@ class ElmoPreTrainedModel(PreTrainedModel):
                 ignore_mismatched_sizes=ignore_mismatched_sizes,
                 **kwargs,
             )
-        except SafetensorError as error:
+        except (SafetensorError, UnpicklingError) as error:
+            # torch advises to load what it refuses without a check.
+            reason = "no weights" if isinstance(error, UnpicklingError) else error
             raise OSError(
-                f"The weights of {pretrained_model_name_or_path} cannot be read ({error}): "
+                f"The weights of {pretrained_model_name_or_path} cannot be read ({reason}): "
                 "the file is truncated or not a safetensors file. Download or save it again."
             ) from error
         model._freeze()
@@ -431,9 +436,11 @@ class ElmoPreTrainedModel(PreTrainedModel):
             wrong += [f"{name} is unexpected" for name in loading_info.unexpected_keys if BILM_WEIGHT.match(name)]
             if wrong:
                 shown = "; ".join(sorted(wrong)[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
+                is_head = loading_info.mismatched_keys and not any(map(BILM_WEIGHT.match, wrong))
                 raise RuntimeError(
                     f"The weights of {name} contradict its configuration: {shown}. "
-                    "Use the config.json that was saved with them."
+                    "Use the config.json that was saved with them"
+                    + (", or ignore_mismatched_sizes=True for a new head." if is_head else ".")
                 )
         return PreTrainedModel._finalize_model_loading(model, load_config, loading_info)
 
@@ -461,10 +468,13 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     def resize_token_embeddings(self, new_num_tokens=None, pad_to_multiple_of=None, mean_resizing=True):
         """Resize the word embedding. A character model reads any word and has no such table."""
+        for name, number in (("new_num_tokens", new_num_tokens), ("pad_to_multiple_of", pad_to_multiple_of)):
+            if number is not None and (not isinstance(number, Integral) or number < 1):
+                raise ValueError(f"{name} must be an integer, at least 1, got {number!r:.80}.")
         if "words" in self.config.inputs:
             return super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        if new_num_tokens is not None:
-            self.config.vocab_size = new_num_tokens
+        size, multiple = int(new_num_tokens or self.config.vocab_size), int(pad_to_multiple_of or 1)
+        self.config.vocab_size = -(-size // multiple) * multiple
         return self.get_input_embeddings()
 
     @torch.no_grad()
@@ -567,8 +577,7 @@ class ElmoModel(ElmoPreTrainedModel):
     def layer_weights(self) -> dict[str, float]:
         """Return the mix by name: `words` (layer 0), `lstm_1` ... `lstm_L`, and `gamma`."""
         names = ["words"] + [f"lstm_{layer}" for layer in range(1, self.config.num_hidden_layers + 1)]
-        weights = [0.0] * (len(names) - 1) + [1.0] if self.mix.kind == "top" else self.mix.layer_weights()
-        gamma = 1.0 if self.mix.gamma is None else self.mix.gamma
+        weights, gamma = self.mix()
         return {name: float(weight) for name, weight in zip([*names, "gamma"], [*weights, gamma])}
 
     @can_return_tuple
@@ -610,15 +619,9 @@ class ElmoModel(ElmoPreTrainedModel):
         layers = [unpack(layer, packing, mask) for layer in layers]
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        hidden_states = None
-        if isinstance(output_hidden_states, (list, tuple)):
-            check_layers(output_hidden_states, len(layers))
-            hidden_states = tuple(h if i in output_hidden_states else None for i, h in enumerate(layers))
-        elif output_hidden_states:
-            hidden_states = tuple(layers)
         return ElmoModelOutput(
             last_hidden_state=self.mix(layers, mask),
-            hidden_states=hidden_states,
+            hidden_states=select_layers(layers, output_hidden_states),
             state=last_state if output_state or state is not None else None,
         )
 
@@ -733,7 +736,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         targets: torch.LongTensor | None = None,
         state: BiLMState | None = None,
         output_state: bool = False,
-        output_hidden_states: bool | None = None,
+        output_hidden_states: bool | list[int] | None = None,
     ) -> ElmoForPreTrainingOutput:
         r"""
         Read sentences in both directions or, with `targets`, windows of running text (see `forward_windows`).
@@ -744,6 +747,8 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             targets (`(2, B, T)`): the next word at each position of a window, in each direction.
         """
         if targets is not None:
+            if labels is not None or attention_mask is not None:
+                raise ValueError("Windows, the inputs with targets, take neither labels nor attention_mask; got one.")
             return self.forward_windows(input_ids, char_ids, targets=targets, state=state)
         outputs = self.elmo(
             input_ids=input_ids,
@@ -756,7 +761,7 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
         top = outputs.hidden_states[-1].chunk(2, -1)  # two of (B, T, P)
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        rest = {"hidden_states": outputs.hidden_states if output_hidden_states else None, "state": outputs.state}
+        rest = {"hidden_states": select_layers(outputs.hidden_states, output_hidden_states), "state": outputs.state}
         if labels is None:
             logits = [self.lm_head(half) for half in top]  # (B, T, V - 1)
             logits = [F.pad(each, (1, 0), value=torch.finfo(each.dtype).min) for each in logits]

@@ -9,8 +9,11 @@ A word's characters are its UTF-8 bytes, as in bilm-tf, or ids from a character 
 import json
 import os
 import re
+import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 from types import NoneType
 from typing import Any
@@ -98,6 +101,10 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             if flag not in (True, False, None):
                 raise ValueError(f"{name} must be True or False, got {flag!r:.80}.")
         special_tokens = [str(token) for token in named.values()]
+        if tokenizer_file is not None and vocab is not None:
+            raise ValueError("A tokenizer is made from a vocabulary or from a tokenizer.json, got both.")
+        if tokenizer_file is not None and not os.path.isfile(tokenizer_file):
+            raise FileNotFoundError(f"tokenizer_file must be a tokenizer.json; there is no file {tokenizer_file}.")
         if tokenizer_file is None:
             if vocab is None and vocab_file is not None:
                 vocab = read_vocabulary(vocab_file)
@@ -116,8 +123,9 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             raise ValueError(f"model_max_length must be a number of words, got {self.model_max_length!r:.80}.")
         # transformers does not save whether boundaries are added, but tokenizer.json does.
         added = [self.bos_token_id, self.eos_token_id] if tokenizer_file is None else self._tokenizer.encode("").ids
-        self.add_bos_token = self.bos_token_id in added if add_bos_token is None else add_bos_token
-        self.add_eos_token = self.eos_token_id in added if add_eos_token is None else add_eos_token
+        both = len(added) > 1  # also where a boundary has been renamed
+        self.add_bos_token = both or self.bos_token_id in added if add_bos_token is None else add_bos_token
+        self.add_eos_token = both or self.eos_token_id in added if add_eos_token is None else add_eos_token
         self.init_kwargs |= {"add_bos_token": self.add_bos_token, "add_eos_token": self.add_eos_token}
         self.char_vocab, self.swap_word_marks = char_vocab, swap_word_marks
         self.max_characters_per_token = max_characters_per_token
@@ -270,13 +278,19 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         """Decode `input_ids` or `char_ids` of one sentence or of a batch; `char_ids` also restore unknown words."""
         sentences, batched = self._as_char_ids(token_ids)
         if sentences is None:
-            return super().decode(token_ids, skip_special_tokens=skip_special_tokens, **kwargs)
+            with id_errors(token_ids):
+                return super().decode(token_ids, skip_special_tokens=skip_special_tokens, **kwargs)
         specials = set(self.all_special_tokens) if skip_special_tokens else ()
         texts = [
             " ".join(word for word in self.convert_char_ids_to_words(rows) if word not in specials)
             for rows in sentences
         ]
         return texts if batched else texts[0]
+
+    def convert_ids_to_tokens(self, ids, skip_special_tokens: bool = False) -> str | list[str]:
+        """Return the word of each id."""
+        with id_errors(ids):
+            return super().convert_ids_to_tokens(ids, skip_special_tokens=skip_special_tokens)
 
     def _as_char_ids(self, ids) -> tuple[list[np.ndarray] | None, bool]:
         """Return a list of sentences (T, W) if ids are character ids, else None, and whether they are a batch.
@@ -302,6 +316,8 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         self, text_iterator, vocab_size, length=None, new_special_tokens=None, special_tokens_map=None, **kwargs
     ) -> "ElmoTokenizer":
         """Return a tokenizer with the same options, and with the most frequent words of the texts as its vocabulary."""
+        if isinstance(text_iterator, str) or isinstance(new_special_tokens, str):
+            raise ValueError("Texts and new special tokens must be lists, got a string; put it in a list.")
         renames = special_tokens_map or {}
         special_tokens = {name: renames.get(token, token) for name, token in self.special_tokens_map.items()}
         first_tokens = [special_tokens[name] for name in ("pad_token", "bos_token", "eos_token", "unk_token")]
@@ -322,7 +338,9 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         options |= special_tokens | {"add_bos_token": self.add_bos_token, "add_eos_token": self.add_eos_token}
         if new_special_tokens:
             options["extra_special_tokens"] = [*self.extra_special_tokens, *new_special_tokens]
-        return type(self)(vocab=counter.get_vocab(), **options)
+        ids = counter.get_vocab()
+        # A special token that is also a word of the texts has been counted twice.
+        return type(self)(vocab=[*dict.fromkeys([*first_tokens, *sorted(ids, key=ids.__getitem__)])], **options)
 
     def _encode_plus(
         self,
@@ -354,12 +372,21 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
             ("stride", stride, 0),
             ("pad_to_multiple_of", pad_to_multiple_of, 1),
         ):
-            if number is not None and (not isinstance(number, int) or number < minimum):
+            if number is not None and (not isinstance(number, (int, np.integer)) or number < minimum):
                 raise ValueError(f"{name} must be an integer, at least {minimum}, got {number!r:.80}.")
         truncation = None
         if truncation_strategy != TruncationStrategy.DO_NOT_TRUNCATE:
-            truncation = {"max_length": max_length, "stride": stride, "strategy": truncation_strategy.value}
-            truncation["direction"] = self.truncation_side
+            stride = int(stride or 0)
+            num_special = self.num_special_tokens_to_add(any(len(each) == 2 for each in samples))
+            room = max_length - (num_special if add_special_tokens else 0)
+            # The backend would not truncate, or panic.
+            if room < 0 or (room <= stride and (stride or return_overflowing_tokens)):
+                raise ValueError(
+                    f"max_length must leave room for {num_special * add_special_tokens} special tokens and more words "
+                    f"than stride={stride}, got max_length={max_length}."
+                )
+            truncation = {"max_length": min(int(max_length), sys.maxsize), "stride": stride}
+            truncation |= {"strategy": truncation_strategy.value, "direction": self.truncation_side}
         if split_special_tokens is None:
             split_special_tokens = self.split_special_tokens
         encodings = self._run_backend(
@@ -396,7 +423,8 @@ class ElmoTokenizer(PreTrainedTokenizerFast):
         lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)  # (B,)
         padded_to = padded_lengths(lengths, padding_strategy, max_length, pad_to_multiple_of)  # (B,)
         side = padding_side or self.padding_side
-        padding = {"pad_id": self.pad_token_id, "pad_type_id": self.pad_token_type_id, "pad_token": self.pad_token}
+        padding = {"pad_id": self.pad_token_id or 0, "pad_type_id": self.pad_token_type_id}
+        padding["pad_token"] = self.pad_token or ""  # it can be unset
         encodings = PaddedEncodings(encodings, padded_to.tolist(), {"direction": side, **padding})
         data = pad_rows(outputs, lengths, padded_to, side)
         if return_length:
@@ -499,6 +527,16 @@ def is_list_of_strings(value) -> bool:
     return isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value)
 
 
+@contextmanager
+def id_errors(ids) -> Iterator[None]:
+    """Raise a ValueError for ids that the backend cannot look up."""
+    try:
+        yield
+    except (KeyError, OverflowError, TypeError) as error:
+        shown = " ".join(f"{ids!r:.80}".split())
+        raise ValueError(f"Ids must be integers, at least 0, got {shown}: replace -100, which is no word.") from error
+
+
 def is_panic(error: BaseException) -> bool:
     """Return whether the backend, which is written in Rust, has panicked; its exception is not an Exception."""
     return type(error).__name__ == "PanicException"
@@ -557,6 +595,8 @@ def build_backend(vocab: list[str] | dict[str, int] | None, special_tokens: list
         if len(known) < len(words):
             duplicate = next(word for word, count in Counter(words).items() if count > 1)
             raise ValueError(f"A vocabulary must not repeat a word, got {duplicate!r} more than once.")
+        if len({*special_tokens}) < len(special_tokens):
+            raise ValueError(f"The tokens for padding, begin, end and unknown words must differ, got {special_tokens}.")
         words = words[1:] if [*words[:1]] == special_tokens[:1] else words
         words = [special_tokens[0], *(token for token in special_tokens[1:] if token not in known), *words]
         vocab = {word: index for index, word in enumerate(words)}
@@ -702,6 +742,8 @@ def encode_samples(
         except BaseException as error:
             if is_panic(error):  # the limit of the regular expression library
                 raise ValueError("A text must have a space every few million characters, got a longer word.") from None
+            if type(error) is Exception:
+                raise ValueError(f"The texts cannot be truncated: {error}.") from None
             raise
 
     def replace(text):

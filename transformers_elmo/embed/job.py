@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ..files import new_file
-from ..language_model import evaluation_mode
+from ..language_model import evaluation_mode, input_device
 from ..modeling_elmo import ElmoModel
 from ..text import check_column, display_name, has_columns, read_column, read_lines
 from ..tokenization_elmo import ElmoTokenizer
@@ -68,7 +68,7 @@ def embed_batch(
     )
     is_word = inputs.pop("special_tokens_mask").numpy() == 0  # (B, T): neither boundary nor padding
     with evaluation_mode(model), torch.inference_mode():
-        outputs = model(**inputs.to(model.device), output_hidden_states=layer != "mix")
+        outputs = model(**inputs.to(input_device(model)), output_hidden_states=layer != "mix")
     if layer == "mix":
         vectors = outputs.last_hidden_state  # (B, T, 2P)
     elif layer == "all":
