@@ -371,7 +371,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
     model_card_writer: ClassVar[Callable | None] = None
 
     def __init__(self, config: ElmoConfig):
-        if not isinstance(config, ElmoConfig):
+        if getattr(config, "model_type", None) != "elmo":  # its class can come from a copy of this code
             raise ValueError(f"A model is made from an ElmoConfig, got {config!r:.80}; or use from_pretrained.")
         config.validate()  # it may have been changed
         super().__init__(config)
