@@ -445,6 +445,7 @@ def test_part_of_one_mirror_is_not_completed_by_another(server, path):
         ("options.json", b"<html>", "JSON"),
         ("options.json", b"[]", "JSON"),
     ],
+    ids=lambda value: str(value)[:20],  # a zip archive contains the time
 )
 def test_other_format_than_the_name_says(server, tmp_path, name, content, part):
     """An error page or a pointer that is sent as a file."""
