@@ -68,7 +68,7 @@ def test_export_has_the_arrays_of_the_source(capfd, converted, tmp_path):
         assert all(np.array_equal(got[name], expected[name]) and got[name].dtype == np.float32 for name in got)
     assert (tmp_path / "exported" / "vocab.txt").read_text(encoding="utf-8").split() == WORDS
     options = json.loads((tmp_path / "exported" / "options.json").read_text())
-    assert options == bilm_options(char_cnn_n_characters=262)
+    assert options == bilm_options(char_cnn_n_characters=262, n_negative_samples_batch=8192)
 
 
 def test_export_numbers_a_single_layer(tmp_path, skip_verification):

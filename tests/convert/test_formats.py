@@ -165,3 +165,9 @@ def test_golden_activations(shared_folder, tmp_path, verify_in_process):
         for row, sentence in enumerate(sentences):
             expected = np.concatenate(files[row][str(number)][...], -1)  # (T, 2P)
             assert_near(outputs.hidden_states[2][row, 1 : len(sentence) + 1], expected, 2e-6)
+
+
+def test_many_langs_with_words_of_one_character(tmp_path, verify_in_process):
+    """ELMoForManyLangs truncates words, but not <bos> and <eos>."""
+    many_langs(tmp_path / "source", token_embedder_max_characters_per_token=3)
+    assert main(["convert", str(tmp_path / "source"), "-o", str(tmp_path / "out")]) == 0

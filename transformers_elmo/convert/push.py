@@ -184,7 +184,8 @@ def check_checkpoint(folder: Path) -> tuple[ElmoConfig, int, list[str]]:
         config = ElmoConfig.from_pretrained(folder)
     except ValueError as error:
         raise ValueError(f"{folder / 'config.json'} must describe an ELMo model: {one_line(error)}.") from error
-    read_json(folder / "tokenizer.json")
+    for name in REQUIRED_FILES:
+        read_json(folder / name)
     num_parameters = 0
     for name in weights:
         try:
