@@ -422,8 +422,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
     @staticmethod
     def _finalize_model_loading(model, load_config, loading_info):
         # Called before memory is allocated for weights that the checkpoint lacks.
-        name = load_config.pretrained_model_name_or_path
-        if name is not None:  # without a checkpoint, all weights are new
+        checkpoint = load_config.pretrained_model_name_or_path
+        if checkpoint is not None:  # without a checkpoint, all weights are new
             wrong = [
                 f"{name} has shape {tuple(found)}, not {tuple(expected)}"
                 for name, found, expected in loading_info.mismatched_keys
@@ -438,7 +438,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
                 shown = "; ".join(sorted(wrong)[:3]) + (f"; and {len(wrong) - 3} more" if len(wrong) > 3 else "")
                 is_head = loading_info.mismatched_keys and not any(map(BILM_WEIGHT.match, wrong))
                 raise RuntimeError(
-                    f"The weights of {name} contradict its configuration: {shown}. "
+                    f"The weights of {checkpoint} contradict its configuration: {shown}. "
                     "Use the config.json that was saved with them"
                     + (", or ignore_mismatched_sizes=True for a new head." if is_head else ".")
                 )

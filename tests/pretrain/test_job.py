@@ -23,14 +23,14 @@ from transformers_elmo.pretrain.trainer import ElmoPretrainer
 
 def test_text_to_checkpoint(command, tmp_path, capsys):
     folder = tmp_path / "elmo"
-    assert main([*command, "-o", str(folder), "--steps", "150", "--eval-every", "50", "--learning-rate", "0.03"]) == 0
+    assert main([*command, "-o", str(folder), "--steps", "300", "--eval-every", "50", "--learning-rate", "0.03"]) == 0
     printed = capsys.readouterr().out
-    assert "150 steps, held-out perplexity" in printed and "step 150/150" in printed
+    assert "300 steps, held-out perplexity" in printed and "step 300/300" in printed
     history = json.loads((last_checkpoint(folder) / "trainer_state.json").read_text())["log_history"]
     perplexities = [row["eval_perplexity"] for row in history if "eval_perplexity" in row]
     assert perplexities[0] > perplexities[-1] and perplexities[-1] < 4
     words = sum(len(line.replace(".", " .").split()) + 1 for line in made_up_text().splitlines())
-    assert history[-1]["epoch"] == pytest.approx(150 * 20 / (0.95 * words), rel=0.01)
+    assert history[-1]["epoch"] == pytest.approx(300 * 20 / (0.95 * words), rel=0.01)
     model = AutoModelForPreTraining.from_pretrained(folder)
     assert isinstance(model, ElmoForPreTraining)
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -41,7 +41,7 @@ def test_text_to_checkpoint(command, tmp_path, capsys):
     assert language_model.perplexity(made_up_text(30, seed=9).split("\n")[:-1]).both < 5
     card = (folder / "README.md").read_text()
     assert f"elmo pretrain {Path(command[1]).name}" in card and "![loss and perplexity](curves.png)" in card
-    assert f"{perplexities[-1]:.2f}" in card and "150 steps of 20 words" in card
+    assert f"{perplexities[-1]:.2f}" in card and "300 steps of 20 words" in card
     assert {word for word, _ in language_model.next_words("the old", k=2)} == {"cat", "dog"}
     vectors = AutoModel.from_pretrained(folder)(**tokenizer(["the cat"], return_tensors="pt")).last_hidden_state
     assert vectors.shape == (1, 4, 16)
@@ -226,7 +226,7 @@ BAD_CONFIGS = {
     "[1]": "must be a JSON object; it is a list",
     "": "must be JSON; it cannot be parsed",
     "{": "must be JSON; it cannot be parsed",
-    "\xff": "must be JSON; it cannot be parsed",
+    "\xff": "must be UTF-8 text; it has the byte 0xff",
     9999 * "[": "must be JSON; it cannot be parsed",
 }
 
