@@ -640,8 +640,8 @@ MUTANTS = [
         ("seed ignored", "    set_seed(settings.seed)\n", ""),
         (
             "min_count ignored",
-            "corpus.vocabulary(self.min_count, self.vocab_size)",
-            "corpus.vocabulary(1, self.vocab_size)",
+            "corpus.vocabulary(min_count, ",
+            "corpus.vocabulary(1, ",
         ),
         (
             "weights saved in half precision without being asked",
@@ -798,7 +798,11 @@ MUTANTS = [
             "[weight.read() for weight in weights]",
             "[weight.read() for weight in weights[::-1]]",
         ),
-        ("AllenNLP: layer norm ignored", 'bool(settings.get("do_layer_norm", False))', "False"),
+        (
+            "AllenNLP: layer norm ignored",
+            'mix_layer_norm = settings.get("do_layer_norm", False)',
+            "mix_layer_norm = False",
+        ),
     ),
     *in_file(
         "convert/sources/many_langs.py",

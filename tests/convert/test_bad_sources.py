@@ -415,7 +415,7 @@ def test_random_damage_gives_a_checkpoint_or_one_sentence(capfd, tmp_path, prist
     generator = np.random.default_rng(0)
     source, output, codes = tmp_path / "source", tmp_path / "out" / "x", []
     output.parent.mkdir()
-    for number in range(110):
+    for number in range(50):
         shutil.copytree(pristine / kind, source)
         damage(generator, source)
         result = elmo(capfd, "convert", source, "-o", output)

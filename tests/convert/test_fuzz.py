@@ -143,7 +143,7 @@ def test_damaged_files(check, name):
 @pytest.mark.parametrize("name", ["hdf5", "compressed_hdf5"])
 def test_damaged_hdf5(check, name):
     """In a process of its own, as the HDF5 library may crash."""
-    assert fuzz(lambda random: check(name, random), 40, start=0) == []
+    assert fuzz(lambda random: check(name, random), 25, start=0) == []
 
 
 @pytest.mark.slow
