@@ -69,7 +69,7 @@ def main():
     print(f"{'perplexity':<44} {'both':>9} {'forward':>9} {'backward':>9}")
 
     sentences = [[held_out.words[n] for n in held_out.tokens[start:end]] for start, end in pairwise(offsets)]
-    alone = language_model.perplexity(sorted(sentences, key=len), batch_size=128)
+    alone = language_model.perplexity(sentences)
     show("ELMo, each sentence alone", math.log(alone.forward), math.log(alone.backward))
     with torch.no_grad():
         losses = held_out_losses(language_model.model, Windows(held_out, tokenizer, rows=64, window=20, epochs=1))

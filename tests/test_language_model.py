@@ -35,7 +35,7 @@ def log_probabilities(language_model, words):
 def test_scores(inputs):
     language_model = build(inputs=inputs)
     sentences = ["the cat sat .", ["a", "dog", "ran"], "the zebra sat on the mat .", []]
-    scores = language_model.score(sentences, batch_size=2)
+    scores = language_model.score(sentences, batch_words=2)
     assert [score.words for score in scores] == [
         ["the", "cat", "sat", "."], ["a", "dog", "ran"], "the zebra sat on the mat .".split(), [],
     ]  # fmt: skip
@@ -63,7 +63,7 @@ def test_scores_of_long_sentences(monkeypatch):
 def test_perplexity_of_texts():
     language_model = build()
     texts = ["the cat sat .", "a dog ran on the mat", "zebra"]
-    found = language_model.perplexity(texts, batch_size=2)
+    found = language_model.perplexity(texts, batch_words=2)
     sums, number = [0.0, 0.0], 0
     for text in texts:
         ids, forward, backward = log_probabilities(language_model, text.split())
@@ -190,15 +190,15 @@ def test_lm_head_that_the_weights_lack_raises_an_error_before_it_is_allocated(tm
         ElmoLanguageModel.from_pretrained(str(tmp_path))
 
 
-BATCH_SIZE = "batch_size must be an integer, at least 1, got "
+BATCH_SIZE = "batch_words must be an integer, at least 1, got "
 BAD_CALLS = {
     "score": [
-        ({"sentences": ["the"], "batch_size": 0}, BATCH_SIZE + "0."),
-        ({"sentences": ["the"], "batch_size": -1}, BATCH_SIZE + "-1."),
-        ({"sentences": [], "batch_size": -1}, BATCH_SIZE + "-1."),
-        ({"sentences": ["the"], "batch_size": 1.5}, BATCH_SIZE + "1.5."),
-        ({"sentences": ["the"], "batch_size": "8"}, BATCH_SIZE + "'8'."),
-        ({"sentences": ["the"], "batch_size": True}, BATCH_SIZE + "True."),
+        ({"sentences": ["the"], "batch_words": 0}, BATCH_SIZE + "0."),
+        ({"sentences": ["the"], "batch_words": -1}, BATCH_SIZE + "-1."),
+        ({"sentences": [], "batch_words": -1}, BATCH_SIZE + "-1."),
+        ({"sentences": ["the"], "batch_words": 1.5}, BATCH_SIZE + "1.5."),
+        ({"sentences": ["the"], "batch_words": "8"}, BATCH_SIZE + "'8'."),
+        ({"sentences": ["the"], "batch_words": True}, BATCH_SIZE + "True."),
         ({"sentences": None}, "A list of sentences is expected, got a NoneType."),
         ({"sentences": {"the": 1}}, "A list of sentences is expected, got a dict."),
         ({"sentences": [None]}, "A sentence must be a string or a list of words, got None."),
@@ -206,7 +206,7 @@ BAD_CALLS = {
         ({"sentences": [b"the"]}, "A sentence must be a string or a list of words, got b'the'."),
     ],
     "perplexity": [
-        ({"texts": ["the"], "batch_size": 0}, BATCH_SIZE + "0."),
+        ({"texts": ["the"], "batch_words": 0}, BATCH_SIZE + "0."),
         ({"texts": 5}, "A list of sentences is expected, got a int."),
         ({"texts": [["the", None]]}, "A sentence must be a string or a list of words, got ['the', None]."),
     ],

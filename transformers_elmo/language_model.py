@@ -10,6 +10,7 @@ from numbers import Integral
 
 import torch
 
+from .batching import BATCH_WORDS, batches, map_in_batches
 from .checkpoints import has_lm_head, load_config, load_model, load_tokenizer
 from .modeling_elmo import ElmoForPreTraining, next_word_targets
 from .softmax_elmo import log_uniform
@@ -80,11 +81,13 @@ class ElmoLanguageModel:
         return cls(model.eval(), load_tokenizer(checkpoint))
 
     @torch.no_grad()
-    def perplexity(self, texts: list[Text], batch_size: int = 32) -> Perplexity:
+    def perplexity(self, texts: list[Text], batch_words: int = BATCH_WORDS) -> Perplexity:
         """Return the perplexity of texts, each read from a zero state, by the full softmax of each direction."""
-        check_integer("batch_size", batch_size)
+        check_integer("batch_words", batch_words)
         sums, number = torch.zeros(2, dtype=torch.float64), 0
-        for inputs, top in self._top_layers(self._words(texts), batch_size):
+        words = self._words(texts)
+        for batch in batches(list(map(len, words)), batch_words):
+            inputs, top = self._top_layer([words[index] for index in batch])
             targets = next_word_targets(inputs["input_ids"], inputs["attention_mask"] != 0)  # (2, B, T)
             for d, (hidden, ids) in enumerate(zip(top.chunk(2, -1), targets)):
                 known = ids > 0
@@ -96,20 +99,23 @@ class ElmoLanguageModel:
         return Perplexity(math.exp((forward + backward) / 2), math.exp(forward), math.exp(backward), number)
 
     @torch.no_grad()
-    def score(self, sentences: list[Text], batch_size: int = 32) -> list[WordScores]:
+    def score(self, sentences: list[Text], batch_words: int = BATCH_WORDS) -> list[WordScores]:
         """Return log p of each word of each sentence.
 
         Words that the vocabulary lacks are scored as `<UNK>`; as context, they are read by their characters.
         """
-        scores = []
-        for words, rows, left, right in self._contexts(sentences, batch_size):
+        words = self._words(sentences)
+        check_integer("batch_words", batch_words)
+        return list(map_in_batches(self._score_batch, words, batch_words))
+
+    def _score_batch(self, sentences: list[list[str]]) -> Iterator[WordScores]:
+        for words, rows, left, right in self._contexts(sentences):
             parts = [torch.empty(3, 0)]
             for start in range(0, len(rows), SCORED_WORDS):
                 chunk = slice(start, start + SCORED_WORDS)
                 log_p = self._log_probabilities(left[chunk], right[chunk])  # 3 of (n, V)
                 parts.append(torch.stack([p.gather(1, rows[chunk, None]).squeeze(1).cpu() for p in log_p]))
-            scores.append(WordScores(words, *torch.cat(parts, 1)))
-        return scores
+            yield WordScores(words, *torch.cat(parts, 1))
 
     @torch.no_grad()
     def substitutes(self, sentence: Text, position: int, k: int = 10) -> list[tuple[str, float]]:
@@ -118,7 +124,7 @@ class ElmoLanguageModel:
         The word at the position itself is not read.
         """
         check_integer("k", k)
-        ((words, _, left, right),) = self._contexts([sentence], batch_size=1)
+        ((words, _, left, right),) = self._contexts(self._words([sentence]))
         if isinstance(position, bool) or not isinstance(position, Integral) or not -len(words) <= position < len(words):
             raise ValueError(
                 f"position must be the index of one of the sentence's {len(words)} words, got {position!r:.80}."
@@ -132,7 +138,7 @@ class ElmoLanguageModel:
         if direction not in ("forward", "backward"):
             raise ValueError(f'direction must be "forward" or "backward", got {direction!r:.80}.')
         check_integer("k", k)
-        ((_, top),) = self._top_layers(self._words([text]), batch_size=1)
+        _, top = self._top_layer(self._words([text]))
         forward, backward = top[0].chunk(2, -1)  # (n + 2, P)
         # The hidden state at the last word, not at the </S> after it.
         hidden = forward[-2] if direction == "forward" else backward[1]
@@ -148,37 +154,32 @@ class ElmoLanguageModel:
                 raise ValueError(f"A sentence must be a string or a list of words, got {text!r:.80}.")
         return [self.tokenizer.tokenize(text) if isinstance(text, str) else list(text) for text in texts]
 
-    def _top_layers(self, sentences: list[list[str]], batch_size: int) -> Iterator[tuple[dict, torch.Tensor]]:
-        """Yield the model's inputs for each batch, sentence boundaries included, and its top layer (B, T, 2P)."""
+    def _top_layer(self, sentences: list[list[str]]) -> tuple[dict, torch.Tensor]:
+        """Return the model's inputs for a batch, sentence boundaries included, and its top layer (B, T, 2P)."""
         tokenizer, elmo = self.tokenizer, self.model.elmo
+        # Boundaries are added here, since a tokenizer can be configured not to add them.
+        inputs = tokenizer(
+            [[tokenizer.bos_token, *words, tokenizer.eos_token] for words in sentences],
+            is_split_into_words=True,
+            add_special_tokens=False,
+            padding=True,
+            return_tensors="pt",
+        )
+        # The padding token in a text is a word that the vocabulary lacks.
+        is_padding = (inputs["input_ids"] == 0) & (inputs["attention_mask"] != 0)
+        inputs["input_ids"][is_padding] = tokenizer.unk_token_id
+        inputs = inputs.to(input_device(self.model))
         with evaluation_mode(self.model):
-            for start in range(0, len(sentences), batch_size):
-                # Boundaries are added here, since a tokenizer can be configured not to add them.
-                inputs = tokenizer(
-                    [
-                        [tokenizer.bos_token, *words, tokenizer.eos_token]
-                        for words in sentences[start : start + batch_size]
-                    ],
-                    is_split_into_words=True,
-                    add_special_tokens=False,
-                    padding=True,
-                    return_tensors="pt",
-                )
-                # The padding token in a text is a word that the vocabulary lacks.
-                is_padding = (inputs["input_ids"] == 0) & (inputs["attention_mask"] != 0)
-                inputs["input_ids"][is_padding] = tokenizer.unk_token_id
-                inputs = inputs.to(input_device(self.model))
-                yield inputs, elmo(**inputs, output_hidden_states=[len(elmo.bilm.layers)]).hidden_states[-1]
+            return inputs, elmo(**inputs, output_hidden_states=[len(elmo.bilm.layers)]).hidden_states[-1]
 
-    def _contexts(self, sentences: list[Text], batch_size: int):
+    def _contexts(
+        self, sentences: list[list[str]]
+    ) -> Iterator[tuple[list[str], torch.Tensor, torch.Tensor, torch.Tensor]]:
         """Yield each sentence's words, their rows in `lm_head` (n,), and their left and right contexts (n, P)."""
-        words = self._words(sentences)
-        check_integer("batch_size", batch_size)
-        remaining = iter(words)
-        for inputs, top in self._top_layers(words, batch_size):
-            for ids, mask, layer in zip(inputs["input_ids"], inputs["attention_mask"], top):
-                forward, backward = layer[mask != 0].chunk(2, -1)  # (n + 2, P)
-                yield next(remaining), ids[mask != 0][1:-1] - 1, forward[:-2], backward[2:]
+        inputs, top = self._top_layer(sentences)
+        for words, ids, mask, layer in zip(sentences, inputs["input_ids"], inputs["attention_mask"], top):
+            forward, backward = layer[mask != 0].chunk(2, -1)  # (n + 2, P)
+            yield words, ids[mask != 0][1:-1] - 1, forward[:-2], backward[2:]
 
     def _log_probabilities(self, left: torch.Tensor, right: torch.Tensor) -> list[torch.Tensor]:
         """Return log p of all words given their left, their right and both contexts (n, P) -> 3 of (n, V)

@@ -6,8 +6,9 @@
     c = clip(f * c + i * j)           the clipped cell is carried
     h = clip((o * tanh(c)) V)         the clipped output recurs
 
-`plain_lstm` is these equations step by step. `ProjectedLSTMs` computes the same for both directions of a layer, several
-times as fast, with its gradient written out.
+`plain_lstm` is these equations step by step. Two faster versions compute the same: `ProjectedLSTMs`, in training, has
+its gradient written out; `lstm_inference` keeps nothing for a gradient and takes its matrix products, packed or in 8
+bits, from `products_elmo.py`.
 
 Weights are stored as in TensorFlow, (in, out), which is also faster for the products of a step. The gates are in the
 order i, f, o, j (j is the new input), so one sigmoid covers three of them.
@@ -24,9 +25,12 @@ from functools import cache
 import torch
 from torch.autograd.function import once_differentiable
 
-# Gates computed ahead of the time loop in inference: limits memory use and does not change the result.
-MAX_GATE_BYTES = 1 << 26
-# On a CPU, products of at most this many rows are computed in parts.
+from .products_elmo import Int8Linear, PackedLinear, PlainLinear, StackedLinear
+
+# Gates computed ahead of the time loop in inference: limits memory use and does not change the result. The allocator
+# keeps blocks of this size; larger ones are requested from the system each time.
+MAX_GATE_BYTES = 1 << 24
+# In training on a CPU, products of at most this many rows are computed in parts.
 FEW_ROWS = 16
 PRODUCT_PARTS = 8
 
@@ -110,9 +114,8 @@ def bidirectional_lstm(
     forward direction, then those of the backward one, all of one dtype. Returns outputs (N, P), last h (B, P) and
     last c (B, H) of each direction.
     """
-    save = requires_grad(*inputs)
     with torch.autocast(inputs[0].device.type, enabled=False):
-        return halves(ProjectedLSTMs.apply(batch_sizes, cell_clip, output_clip, save, *inputs))
+        return halves(ProjectedLSTMs.apply(batch_sizes, cell_clip, output_clip, *inputs))
 
 
 def requires_grad(*tensors: torch.Tensor | None) -> bool:
@@ -132,29 +135,27 @@ class ProjectedLSTMs(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, batch_sizes, cell_clip, output_clip, save, *inputs):
+    def forward(ctx, batch_sizes, cell_clip, output_clip, *inputs):
         """x, W, R, b, V, h, c of each direction -> outputs, last h, last c of each"""
-        options = batch_sizes, cell_clip, output_clip
+        ctx.options = batch_sizes, cell_clip, output_clip
         x, h = inputs[0], inputs[5]
-        forward, backward = [(*direction, *options, save) for direction in halves(inputs)]
+        forward, backward = [(*direction, *ctx.options) for direction in halves(inputs)]
         results = run_directions(lstm_forward, forward, backward, device=x.device, batch_size=len(h))
-        if save:
-            saved = [tensor for outputs, _, _, gates, cells in results for tensor in (outputs, gates, cells)]
-            ctx.save_for_backward(*inputs, *saved)
-            ctx.options = options
+        saved = [tensor for outputs, _, _, gates, cells in results for tensor in (outputs, gates, cells)]
+        ctx.save_for_backward(*inputs, *saved)
         return *results[0][:3], *results[1][:3]
 
     @staticmethod
     @once_differentiable
     def backward(ctx, *grad_outputs):
         # `saved_tensors` is accessed only once, as gradient checkpointing requires.
-        needs_grad, tensors = ctx.needs_input_grad[4:], ctx.saved_tensors
+        needs_grad, tensors = ctx.needs_input_grad[3:], ctx.saved_tensors
         inputs, saved = tensors[: len(needs_grad)], tensors[len(needs_grad) :]
         x, h = inputs[0], inputs[5]
         directions = zip(halves(inputs), halves(saved), halves(grad_outputs), halves(needs_grad))
         forward, backward = [(*direction, *ctx.options) for direction in directions]
         results = run_directions(lstm_backward, forward, backward, device=x.device, batch_size=len(h))
-        return None, None, None, None, *results[0], *results[1]
+        return None, None, None, *results[0], *results[1]
 
 
 def run_directions(function: Callable, forward: tuple, backward: tuple, device: torch.device, batch_size: int) -> tuple:
@@ -190,45 +191,168 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=direction_threads.cache_clear)  # threads do not survive a fork
 
 
-def lstm_forward(
-    x, input_weight, recurrent_weight, bias, projection, h0, c0, batch_sizes, cell_clip, output_clip, save
-):
+def lstm_forward(x, input_weight, recurrent_weight, bias, projection, h0, c0, batch_sizes, cell_clip, output_clip):
     """Run one direction: x (N, P), h0 (B, P), c0 (B, H) -> outputs (N, P), last h, last c, gates (N, 4H), cells (N, H)
 
-    Gates, after their activations, and cells are saved for the backward pass; None without `save`.
+    Gates, after their activations, and cells are saved for the backward pass.
     """
     size = c0.shape[1]
     outputs = x.new_empty(len(x), h0.shape[1])  # (N, P)
-    gates, cells = x.new_empty(0, 4 * size), x.new_empty(0, size)
+    gates = torch.addmm(bias, x, input_weight)  # (N, 4H)
+    cells = x.new_empty(len(x), size)  # (N, H)
     last_h, last_c = h0.clone(), c0.clone()  # (B, P), (B, H)
-    start, next_sizes = 0, iter([*batch_sizes, 0])
-    h, c = h0[: (n := next(next_sizes))], c0[:n]
-    # x W + b is computed for as many steps at once as memory allows.
-    for chunk in chunk_steps(batch_sizes, len(x) if save else MAX_GATE_BYTES // (4 * size * x.element_size())):
+    # Every call into torch makes the other direction wait for the interpreter, so all views are made at once.
+    views = gates, gates[:, : 3 * size], *gates.split(size, 1), cells, outputs
+    steps = zip(*[view.split(batch_sizes) for view in views], [*batch_sizes[1:], 0])
+    h, c = [state[: batch_sizes[0] if batch_sizes else 0] for state in (h0, c0)]
+    for gate, sigmoids, i, f, o, j, cell, output, remaining in steps:
+        add_product_(gate, h, recurrent_weight)
+        sigmoids.sigmoid_()
+        tanh_(j)
+        torch.mul(c, f, out=cell).addcmul_(i, j)
+        if cell_clip is not None:
+            cell.clamp_(-cell_clip, cell_clip)
+        hidden = tanh_(cell.clone()).mul_(o)
+        if projection is None:
+            output.copy_(hidden)
+        else:
+            add_product_(output.zero_(), hidden, projection)
+            if output_clip is not None:
+                output.clamp_(-output_clip, output_clip)
+        h, c = output[:remaining], cell[:remaining]
+        if remaining < (n := len(cell)):  # the shortest sentences end here
+            last_h[remaining:n], last_c[remaining:n] = output[remaining:], cell[remaining:]
+    return outputs, last_h, last_c, gates, cells
+
+
+@dataclass
+class LSTMProducts:
+    """The weights of one direction, or of both in `StackedLinear`, ready for products."""
+
+    input: PlainLinear | PackedLinear | Int8Linear | StackedLinear  # x W + b
+    recurrent: PlainLinear | PackedLinear | Int8Linear | StackedLinear  # h R
+    projection: PlainLinear | PackedLinear | StackedLinear | None  # V
+    num_cells: int  # H
+    j_is_doubled: bool = True  # in W, R and b
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the copies of the weights."""
+        return sum(linear.nbytes for linear in (self.input, self.recurrent, self.projection) if linear is not None)
+
+
+def plain_products(input_weight, recurrent_weight, bias, projection) -> LSTMProducts:
+    """Use the weights of one direction as they are: W, R, b, V"""
+    return LSTMProducts(
+        input=PlainLinear(input_weight, bias),
+        recurrent=PlainLinear(recurrent_weight),
+        projection=None if projection is None else PlainLinear(projection),
+        num_cells=len(bias) // 4,
+        j_is_doubled=False,
+    )
+
+
+def packed_products(input_weight, recurrent_weight, bias, projection) -> LSTMProducts:
+    """Pack copies of the weights of one direction: W, R, b, V"""
+    return LSTMProducts(
+        input=PackedLinear(double_j(input_weight), double_j(bias)),
+        recurrent=PackedLinear(double_j(recurrent_weight)),
+        projection=None if projection is None else PackedLinear(projection),
+        num_cells=len(bias) // 4,
+    )
+
+
+def stacked_products(input_weights, recurrent_weights, biases, projections) -> LSTMProducts:
+    """Stack copies of the weights of both directions: two of each of W, R, b, V"""
+    return LSTMProducts(
+        input=StackedLinear([*map(double_j, input_weights)], [*map(double_j, biases)]),
+        recurrent=StackedLinear([*map(double_j, recurrent_weights)]),
+        projection=None if projections[0] is None else StackedLinear(projections),
+        num_cells=len(biases[0]) // 4,
+    )
+
+
+def double_j(weight: torch.Tensor) -> torch.Tensor:
+    """Double the new input's quarter of W, R or b: tanh j = 2 sigmoid(2j) - 1, so one sigmoid covers all four gates."""
+    weight = weight.clone()
+    weight[..., weight.shape[-1] // 4 * 3 :] *= 2
+    return weight
+
+
+@torch.compiler.disable  # a loop whose length changes with every batch
+def lstm_inference(
+    products: LSTMProducts,
+    x: torch.Tensor,
+    words: torch.Tensor | None,
+    h: torch.Tensor,
+    c: torch.Tensor,
+    batch_sizes: list[int],
+    cell_clip: float | None,
+    output_clip: float | None,
+    same_start: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Run one direction without a gradient: x (N, P), h (B, P), c (B, H) -> outputs (N, P), last h, last c
+
+    With `words` (N,), x (U, P) are distinct words and `words` the row of x that each step reads: x W + b is then
+    computed once for each distinct word. With `same_start`, all sentences start with the same word from a zero state,
+    and the first step is computed once for all of them. With `StackedLinear`, x, h, c and the results have a first
+    dimension for the two directions.
+    """
+    outputs = h.new_empty(*h.shape[:-2], sum(batch_sizes), h.shape[-1])  # (N, P)
+    # -2c instead of c takes fewer passes over the gates. At the end, it holds the cells of each sentence's last word.
+    minus_2c = c.to(torch.promote_types(c.dtype, torch.float32)) * -2  # (B, H)
+    last_h = h.clone()  # (B, P)
+    steps = zip(input_halves(products, x, words, batch_sizes), outputs.split(batch_sizes, -2), [*batch_sizes[1:], 0])
+    for step, (gates, output, remaining) in enumerate(steps):
+        n = gates.shape[-2]
+        if is_shared := same_start and step == 0:
+            gates, cells = gates[..., :1, :], minus_2c[..., :1, :]
+        else:
+            gates, cells = products.recurrent.add(gates, h[..., :n, :]), minus_2c[..., :n, :]
+        hidden = gates_to_hidden(gates.to(cells.dtype), cells, cell_clip, products.j_is_doubled)  # (n, H)
+        h = hidden if products.projection is None else products.projection(hidden)
+        if output_clip is not None and products.projection is not None:
+            h = torch.clamp(h, -output_clip, output_clip)
+        h = output.copy_(h)  # to all rows if the start is shared
+        if is_shared:
+            minus_2c[..., 1:n, :] = cells
+        if remaining < n:  # the shortest sentences end here
+            last_h[..., remaining:n, :] = h[..., remaining:, :]
+    return outputs, last_h, minus_2c * -0.5
+
+
+def input_halves(
+    products: LSTMProducts, x: torch.Tensor, words: torch.Tensor | None, batch_sizes: list[int]
+) -> Iterator[torch.Tensor]:
+    """Yield x W + b for the words of each step: (n, 4H)"""
+    if words is not None:
+        gates = products.input(x)  # (U, 4H)
+        yield from (gates[index] for index in words.split(batch_sizes))
+        return
+    # Computed for as many steps at once as memory allows.
+    start, row_bytes = 0, 4 * products.num_cells * x.element_size()
+    for chunk in chunk_steps(batch_sizes, MAX_GATE_BYTES // row_bytes):
         rows = slice(start, start := start + sum(chunk))
-        gates = torch.addmm(bias, x[rows], input_weight)  # (rows, 4H)
-        cells = x.new_empty(len(gates), size)  # (rows, H)
-        # Every call into torch makes the other direction wait for the interpreter, so all views are made at once.
-        views = gates, gates[:, : 3 * size], *gates.split(size, 1), cells, outputs[rows]
-        for gate, sigmoids, i, f, o, j, cell, output in zip(*[view.split(chunk) for view in views]):
-            add_product_(gate, h, recurrent_weight)
-            sigmoids.sigmoid_()
-            tanh_(j)
-            torch.mul(c, f, out=cell).addcmul_(i, j)
-            if cell_clip is not None:
-                cell.clamp_(-cell_clip, cell_clip)
-            hidden = tanh_(cell.clone()).mul_(o)
-            if projection is None:
-                output.copy_(hidden)
-            else:
-                add_product_(output.zero_(), hidden, projection)
-                if output_clip is not None:
-                    output.clamp_(-output_clip, output_clip)
-            h, c = output, cell
-            if (remaining := next(next_sizes)) < n:  # the shortest sentences end here
-                last_h[remaining:n], last_c[remaining:n] = h[remaining:], c[remaining:]
-                h, c, n = h[:remaining], c[:remaining], remaining
-    return outputs, last_h, last_c, *((gates, cells) if save else (None, None))
+        yield from products.input(x[..., rows, :]).split(chunk, -2)
+
+
+def gates_to_hidden(
+    gates: torch.Tensor, minus_2c: torch.Tensor, cell_clip: float | None, j_is_doubled: bool
+) -> torch.Tensor:
+    """Return o * tanh(c) and update -2c in place: gates (n, 4H) before their activations, -2c (n, H) -> (n, H)
+
+    The LSTM's equations in seven passes, with tanh z = 2 sigmoid(2z) - 1 = 1 - 2 sigmoid(-2z).
+    """
+    i, f, o, j = gates.chunk(4, -1)
+    if not j_is_doubled:
+        j.mul_(2)
+    gates.sigmoid_()
+    i.addcmul_(i, j, value=-2)  # i - 2 i sigmoid(2j) = -i tanh(j)
+    minus_2c.mul_(f).add_(i, alpha=2)  # -2 (f c + i tanh(j))
+    if cell_clip is not None:
+        minus_2c.clamp_(-2 * cell_clip, 2 * cell_clip)
+    t = torch.sigmoid(minus_2c)
+    return torch.addcmul(o, o, t, value=-2, out=t)  # o - 2 o sigmoid(-2c) = o tanh(c)
 
 
 def chunk_steps(batch_sizes: list[int], max_rows: int) -> Iterator[list[int]]:

@@ -39,11 +39,27 @@ from .inputs_elmo import (
     select_layers,
     word_mask,
 )
-from .lstm_elmo import Packing, bidirectional_lstm, requires_grad
+from .lstm_elmo import (
+    Packing,
+    bidirectional_lstm,
+    lstm_inference,
+    packed_products,
+    plain_products,
+    requires_grad,
+    stacked_products,
+)
+from .products_elmo import PackedLinear, PlainLinear, PreparedWeights, can_pack
 from .softmax_elmo import full_softmax_loss, sampled_softmax_loss
 
 # Words that are convolved at once: limits memory use and does not change the result.
 CONVOLUTION_WORDS = 64
+# In inference, at most this many sentences are read in both directions at once, if an LSTM weight is this small. Then a
+# step is so short that calls cost more than products. The direction is part of the product, which rounds otherwise.
+STACKED_SENTENCES = 4
+STACKED_BYTES = 1 << 22
+
+# Words whose context-free vectors are kept for the next batches in inference.
+MAX_CACHED_WORDS = 1 << 15
 
 BILM_WEIGHT = re.compile(r"^(elmo\.)?(token_encoder|bilm)\.")  # names of the biLM's weights, as opposed to a head's
 
@@ -71,10 +87,29 @@ def distinct_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return index, inverse
 
 
-def compute_dtype(weight: torch.Tensor) -> torch.dtype:
+def compute_dtype(weight: torch.Tensor, inputs: torch.Tensor) -> torch.dtype:
     """Return autocast's dtype where autocast is on, else the weight's."""
-    device = weight.device.type
+    device = inputs.device.type  # offloaded weights are on no device until they are used
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+
+
+class ElmoLinear(nn.Linear):
+    """A linear layer that packs its weight for inference."""
+
+    def __init__(self, in_features: int, out_features: int):
+        super().__init__(in_features, out_features)
+        self.prepared = PreparedWeights()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x (n, in) -> (n, out)"""
+        return super().forward(x) if torch.compiler.is_compiling() else self.packed_forward(x)
+
+    def packed_forward(self, x: torch.Tensor) -> torch.Tensor:
+        dtype = compute_dtype(self.weight, x)
+        if requires_grad(x, self.weight, self.bias) or not can_pack(dtype, x.device):
+            self.prepared.drop()
+            return super().forward(x)
+        return self.prepared.get(dtype, [self], lambda: PackedLinear(self.weight.t().to(dtype), self.bias.to(dtype)))(x)
 
 
 class ElmoHighway(nn.Module):
@@ -82,13 +117,28 @@ class ElmoHighway(nn.Module):
 
     def __init__(self, size: int):
         super().__init__()
-        self.transform = nn.Linear(size, size)
-        self.carry = nn.Linear(size, size)
+        self.transform = ElmoLinear(size, size)
+        self.carry = ElmoLinear(size, size)
         self.carry.initial_bias = -2.0  # a new highway mostly passes its input through
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         gate = torch.sigmoid(self.carry(x))
         return gate * F.relu(self.transform(x)) + (1 - gate) * x
+
+
+def pool_responses(
+    embedded: torch.Tensor, width: int, product: Callable, num_positions: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the windows of embedded words, the filters' responses to them, and the largest response of each filter.
+
+    embedded (u, t + width - 1, D), num_positions (F,), None for all t -> (u, t, D * width), (u, t, F), (u, F)
+    """
+    windows = embedded.unfold(1, width, 1).flatten(2)
+    responses = product(windows.flatten(0, 1)).unflatten(0, windows.shape[:2])
+    if num_positions is not None:
+        is_outside = torch.arange(windows.shape[1], device=num_positions.device)[:, None] >= num_positions
+        responses.masked_fill_(is_outside, -torch.inf)
+    return windows, responses, responses.amax(1)
 
 
 class MaxPooledConvolution(torch.autograd.Function):
@@ -98,21 +148,16 @@ class MaxPooledConvolution(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, embedded, kernels, num_positions, save):
+    def forward(ctx, embedded, kernels, num_positions):
         """embedded words (u, t + width - 1, D), kernels (F, D, width), num_positions (F,), None for all t -> (u, F)"""
-        windows = embedded.unfold(1, kernels.shape[2], 1).flatten(2)  # (u, t, D * width)
-        responses = (windows.flatten(0, 1) @ kernels.flatten(1).t()).view(*windows.shape[:2], len(kernels))
+        product = PlainLinear(kernels.flatten(1).t())
+        windows, responses, maximum = pool_responses(embedded, kernels.shape[2], product, num_positions)
+        # The first position of the maximum, in a fifth of the time that `max` takes to return its indices.
         length = windows.shape[1]
-        if num_positions is not None:
-            is_outside = torch.arange(length, device=num_positions.device)[:, None] >= num_positions
-            responses.masked_fill_(is_outside, -torch.inf)
-        maximum = responses.amax(1)  # (u, F)
-        if save:
-            # The first position of the maximum, in a fifth of the time that `max` takes to return its indices.
-            countdown = torch.arange(length, 0, -1.0, device=embedded.device)[:, None]  # (t, 1): t ... 1
-            argmax = length - (responses.eq_(maximum[:, None]) * countdown).amax(1)
-            # NaN never equals the maximum; the clamp keeps its index valid.
-            ctx.save_for_backward(windows, kernels, argmax.clamp_(max=length - 1).to(torch.int16))
+        countdown = torch.arange(length, 0, -1.0, device=embedded.device)[:, None]  # (t, 1): t ... 1
+        argmax = length - (responses.eq_(maximum[:, None]) * countdown).amax(1)
+        # NaN never equals the maximum; the clamp keeps its index valid.
+        ctx.save_for_backward(windows, kernels, argmax.clamp_(max=length - 1).to(torch.int16))
         return maximum
 
     @staticmethod
@@ -130,7 +175,7 @@ class MaxPooledConvolution(torch.autograd.Function):
             d_embedded = grad_maximum.new_zeros(words, length + width - 1, size)
             for start in range(width):
                 d_embedded[:, start : start + length] += d_windows[..., start]
-        return d_embedded, d_kernels, None, None
+        return d_embedded, d_kernels, None
 
 
 class ElmoConvolution(nn.Conv1d):
@@ -154,6 +199,7 @@ class ElmoCharacterEncoder(nn.Module):
         )
         self.highways = nn.ModuleList(ElmoHighway(config.num_filters) for _ in range(config.num_highway_layers))
         self.activation = getattr(torch, config.char_activation)
+        self.prepared = PreparedWeights()
 
     def forward(self, char_ids: torch.Tensor) -> torch.Tensor:
         """char_ids (U, W) -> (U, F)"""
@@ -167,11 +213,18 @@ class ElmoCharacterEncoder(nn.Module):
         """Return the largest response of each filter to each word: (U, W) -> (U, F)"""
         widths, length = [each.kernel_size[0] for each in self.convolutions], char_ids.shape[1]
         widest = max(widths)
-        # Padded with zeros, all filters are as wide as the widest: one product, with a sixth more terms at the released
-        # sizes, is faster than one per width. In a long word, wide filters have fewer positions than narrow ones.
-        kernels, bias = map(torch.cat, zip(*[each(widest) for each in self.convolutions]))
-        dtype = compute_dtype(kernels)
-        kernels, bias = kernels.to(dtype), bias.to(dtype)  # (F, D, width), (F,)
+        weights = [*self.convolutions.parameters()]
+        dtype = compute_dtype(weights[0], char_ids)
+        wants_grad = requires_grad(self.embedding.weight, *weights)
+        if wants_grad:
+            self.prepared.drop()
+            kernels, bias = self.kernels(widest, dtype)
+        elif can_pack(dtype, char_ids.device):
+            kernels, bias = self.prepared.get(
+                dtype, self.convolutions, lambda: self.product(PackedLinear, widest, dtype)
+            )
+        else:
+            kernels, bias = self.product(PlainLinear, widest, dtype)
         by_length, groups = self.group_by_length(char_ids)
         char_ids = F.pad(char_ids, (0, widest))
         maxima, num_positions = [], None
@@ -183,9 +236,25 @@ class ElmoCharacterEncoder(nn.Module):
                     num_positions = torch.cat(
                         [char_ids.new_full((each.out_channels,), length - width + 1) for each, width in filters]
                     )
-                save = requires_grad(embedded, kernels)
-                maxima.append(MaxPooledConvolution.apply(embedded, kernels, num_positions, save))
+                if wants_grad:
+                    maxima.append(MaxPooledConvolution.apply(embedded, kernels, num_positions))
+                else:
+                    maxima.append(pool_responses(embedded, widest, kernels, num_positions)[2])
             return torch.cat(maxima)[by_length.argsort()] + bias
+
+    def kernels(self, width: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the kernels of all filters, as wide as the widest, and their bias: (F, D, width), (F,)
+
+        Padded with zeros, they are one product, with a sixth more terms at the released sizes, which is faster than one
+        per width. In a long word, wide filters have fewer positions than narrow ones.
+        """
+        kernels, bias = map(torch.cat, zip(*[each(width) for each in self.convolutions]))
+        return kernels.to(dtype), bias.to(dtype)
+
+    def product(self, linear: Callable, width: int, dtype: torch.dtype) -> tuple[Callable, torch.Tensor]:
+        """Return the product of windows (n, D * width) with the kernels of all filters, and their bias (F,)"""
+        kernels, bias = self.kernels(width, dtype)
+        return linear(kernels.flatten(1).t()), bias
 
     @torch.compiler.disable  # data-dependent shapes
     def group_by_length(self, char_ids: torch.Tensor) -> tuple[torch.Tensor, list[tuple[torch.Tensor, int]]]:
@@ -207,6 +276,7 @@ class ElmoTokenEncoder(nn.Module):
     def __init__(self, config: ElmoConfig):
         super().__init__()
         self.word_embedding = self.characters = self.projection = None
+        self.prepared = PreparedWeights()
         width = 0
         if "words" in config.inputs:
             width += config.word_embedding_dim or config.output_dim
@@ -216,23 +286,52 @@ class ElmoTokenEncoder(nn.Module):
             self.characters = ElmoCharacterEncoder(config)
         # bilm-tf projects only where the sizes differ, ELMoForManyLangs always.
         if width != config.output_dim or config.inputs == "words+characters":
-            self.projection = nn.Linear(width, config.output_dim)
+            self.projection = ElmoLinear(width, config.output_dim)
 
-    def forward(self, word_ids: torch.Tensor | None, char_ids: torch.Tensor | None) -> torch.Tensor:
-        """word_ids (N,), char_ids (N, W), None for an input that the model does not use -> (N, P)"""
+    def forward(
+        self, word_ids: torch.Tensor | None, char_ids: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """word_ids (N,), char_ids (N, W), None for an input that the model does not use -> distinct words (U, P), (N,)
+
+        The second result is the row of each word in the first: each distinct word is encoded once.
+        """
         ids = [ids if ids.dim() == 2 else ids[:, None] for ids in (word_ids, char_ids) if ids is not None]
-        # Each distinct word is encoded once and its vector copied to all its occurrences; the backward pass sums the
-        # gradients of the copies.
         index, inverse = distinct_rows(torch.cat(ids, 1))
+        words = [None if each is None else each[index] for each in (word_ids, char_ids)]
+        return (self.encode_or_recall(*words) if self.can_recall(index) else self.encode(*words)), inverse
+
+    def can_recall(self, ids: torch.Tensor) -> bool:
+        """Return whether vectors of earlier batches can be used: packed weights give a word the same bits every time.
+
+        Rows of a word embedding are not recalled, since a change of one row would not be noticed.
+        """
+        if self.word_embedding is not None or torch.compiler.is_compiling() or requires_grad(*self.parameters()):
+            return False
+        return can_pack(compute_dtype(next(self.parameters()), ids), ids.device)
+
+    def encode_or_recall(self, word_ids: None, char_ids: torch.Tensor) -> torch.Tensor:
+        """Encode the words that have not been encoded before: char_ids (U, W) -> (U, P)"""
+        dtype = compute_dtype(next(self.parameters()), char_ids)
+        known = self.prepared.get(("words", dtype), [self], dict)
+        keys = [row.tobytes() for row in char_ids.to(torch.int32).numpy()]
+        vectors = [known.get(key) for key in keys]
+        new = [number for number, vector in enumerate(vectors) if vector is None]
+        for number, vector in zip(new, self.encode(None, char_ids[new])):
+            vectors[number] = vector
+        if len(known) + len(new) > MAX_CACHED_WORDS:
+            known.clear()
+        known.update((keys[number], vectors[number]) for number in new[:MAX_CACHED_WORDS])
+        return torch.stack(vectors) if vectors else self.encode(None, char_ids)
+
+    def encode(self, word_ids: torch.Tensor | None, char_ids: torch.Tensor | None) -> torch.Tensor:
+        """word_ids (U,), char_ids (U, W) -> (U, P)"""
         parts = []
         if self.word_embedding is not None and word_ids is not None:
-            parts.append(self.word_embedding(word_ids[index]))
+            parts.append(self.word_embedding(word_ids))
         if self.characters is not None and char_ids is not None:
-            parts.append(self.characters(char_ids[index]))
+            parts.append(self.characters(char_ids))
         x = torch.cat(parts, 1)  # (U, E): the word embedding first, as in ELMoForManyLangs
-        if self.projection is not None:
-            x = self.projection(x)
-        return F.embedding(inverse, x)  # x[inverse] would sum gradients in an order that changes from run to run
+        return x if self.projection is None else self.projection(x)
 
 
 class ElmoLSTM(nn.Module):
@@ -250,7 +349,7 @@ class ElmoLSTM(nn.Module):
     def forward(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> list[torch.Tensor | None]:
         """Return x, W, R, b, V, h, c in the compute dtype, the forget bias added to b."""
         weights = [self.input_weight, self.recurrent_weight, self.bias, self.projection_weight]
-        dtype = compute_dtype(self.bias)
+        dtype = compute_dtype(self.bias, x)
         x, *weights, h, c = [None if tensor is None else tensor.to(dtype) for tensor in (x, *weights, h, c)]
         cells = c.shape[1]
         # TensorFlow adds the forget bias at run time, so the weights do not contain it.
@@ -268,23 +367,57 @@ class ElmoLayer(GradientCheckpointingLayer):
         self.residual = config.use_skip_connections and index > 0
         self.dropout = config.dropout
         self.cell_clip, self.output_clip = config.cell_clip, config.projection_clip
+        self.prepared = PreparedWeights()
 
-    def forward(self, forward_x, backward_x, h, c, batch_sizes: list[int]):
-        """forward_x, backward_x (N, P), each in its reading order; h (2, B, P), c (2, B, H) -> the same four"""
-        lstms = self.forward_lstm, self.backward_lstm
+    def forward(self, forward_x, backward_x, h, c, batch_sizes: list[int], words=None, same_start: bool = False):
+        """forward_x, backward_x (N, P), each in its reading order; h (2, B, P), c (2, B, H) -> the same four
+
+        With `words`, forward_x and backward_x (U, P) are distinct words, and words (N,) of each direction the row that
+        each of its steps reads. `same_start`: all sentences start with the same word from a zero state.
+        """
+        lstms, x = (self.forward_lstm, self.backward_lstm), (forward_x, backward_x)
         # Dropout is for training the biLM itself: a frozen biLM gives the same vectors in training mode.
-        x = [
-            F.dropout(each, self.dropout, self.training and lstm.bias.requires_grad)
-            for lstm, each in zip(lstms, (forward_x, backward_x))
-        ]
-        inputs = [tensor for lstm, *each in zip(lstms, x, h, c) for tensor in lstm(*each)]
-        results = bidirectional_lstm(
-            inputs, batch_sizes=batch_sizes, cell_clip=self.cell_clip, output_clip=self.output_clip
-        )
+        drops = [self.dropout > 0 and self.training and lstm.bias.requires_grad for lstm in lstms]
+        wants_grad = requires_grad(*x, h, c, *self.parameters())
+        if words is not None and (any(drops) or wants_grad):
+            # x[index] would sum gradients in an order that changes from run to run.
+            x, words = [F.embedding(index, each) for index, each in zip(words, x)], None
+        x = [F.dropout(each, self.dropout, drop) for each, drop in zip(x, drops)]
+        if wants_grad:
+            self.prepared.drop()
+            inputs = [tensor for lstm, *each in zip(lstms, x, h, c) for tensor in lstm(*each)]
+            results = bidirectional_lstm(
+                inputs, batch_sizes=batch_sizes, cell_clip=self.cell_clip, output_clip=self.output_clip
+            )
+        else:
+            results = self.inference(x, words or (None, None), h, c, batch_sizes, same_start)
         outputs, last_h, last_c = map(list, zip(*results))
         if self.residual:  # added to the output, not to the recurrent h
             outputs = [output + each for output, each in zip(outputs, x)]
         return *outputs, torch.stack(last_h), torch.stack(last_c)
+
+    @torch.compiler.disable
+    def inference(self, x, words, h, c, batch_sizes, same_start) -> list[tuple[torch.Tensor, ...]]:
+        """Return outputs (N, P), last h (B, P) and last c (B, H) of each direction, without a gradient."""
+        lstms = self.forward_lstm, self.backward_lstm
+        options = batch_sizes, self.cell_clip, self.output_clip, same_start
+
+        def weights() -> list[list[torch.Tensor]]:
+            """W, R, b, V of each direction"""
+            return [lstm(*each)[1:5] for lstm, *each in zip(lstms, x, h, c)]
+
+        dtype, size = compute_dtype(lstms[0].bias, h), lstms[0].recurrent_weight.nbytes
+        h = h.to(dtype)
+        with torch.autocast(h.device.type, enabled=False):
+            if not can_pack(dtype, h.device):
+                products = [plain_products(*each) for each in weights()]
+            elif h.shape[1] <= STACKED_SENTENCES and dtype == torch.float32 and size <= STACKED_BYTES:
+                stacked = self.prepared.get("stacked", lstms, lambda: stacked_products(*zip(*weights())))
+                x = torch.stack([each if index is None else each[index] for index, each in zip(words, x)])
+                return list(zip(*lstm_inference(stacked, x, None, h, c, *options)))
+            else:
+                products = self.prepared.get(dtype, lstms, lambda: [packed_products(*each) for each in weights()])
+            return [lstm_inference(*each, *options) for each in zip(products, x, words, h, c)]
 
 
 class ElmoBiLM(nn.Module):
@@ -296,14 +429,18 @@ class ElmoBiLM(nn.Module):
         self.sizes = config.output_dim, config.lstm_dim
 
     def forward(
-        self, x: torch.Tensor, packing: Packing, state: BiLMState | None = None
+        self, x: torch.Tensor, words: torch.Tensor, packing: Packing, state: BiLMState | None = None
     ) -> tuple[list[torch.Tensor], BiLMState]:
-        """x (N, P), state before the first word of each sentence -> L + 1 layers (N, 2P), state after the last word"""
+        """Distinct words x (U, P), words (N,) in rows of x, state before the first word of each sentence
+        -> L + 1 layers (N, 2P), state after the last word"""
+        orders = [words[order] for order in packing.orders]
+        same_start = False
         if state is None:
             state = self.initial_state(x, len(packing.sentences))
+            same_start = all(starts_alike(order[: sum(packing.batch_sizes[:1])]) for order in orders)
         state = tuple(part[:, :, packing.sentences] for part in state)
-        forward, backward = [x[order] for order in packing.orders]
-        outputs, (h, c) = self.run_layers(forward, backward, batch_sizes=packing.batch_sizes, state=state)
+        outputs, (h, c) = self.run_layers(x, orders, packing.batch_sizes, state, same_start)
+        x = F.embedding(words, x)
         layers = [torch.cat([x, x], 1)]
         layers += [torch.cat([y[order] for y, order in zip(pair, packing.inverse_orders)], 1) for pair in outputs]
         ranks = packing.sentences.argsort()
@@ -315,16 +452,24 @@ class ElmoBiLM(nn.Module):
         return h, c
 
     def run_layers(
-        self, forward: torch.Tensor, backward: torch.Tensor, batch_sizes: list[int], state: BiLMState
+        self, x: torch.Tensor, words: Sequence[torch.Tensor], batch_sizes: list[int], state: BiLMState, same_start=False
     ) -> tuple[list[tuple[torch.Tensor, torch.Tensor]], BiLMState]:
-        """Words of each direction in reading order (N, P) -> outputs of each layer and direction (N, P), last state"""
+        """Distinct words x (U, P), rows of x in the reading order of each direction (N,)
+        -> outputs of each layer and direction (N, P), last state"""
         outputs, last_h, last_c = [], [], []
+        forward = backward = x
         for layer, h_0, c_0 in zip(self.layers, *state):
-            forward, backward, h_n, c_n = layer(forward, backward, h_0, c_0, batch_sizes)
+            forward, backward, h_n, c_n = layer(forward, backward, h_0, c_0, batch_sizes, words, same_start)
+            words = None
             outputs.append((forward, backward))
             last_h.append(h_n)
             last_c.append(c_n)
         return outputs, (torch.stack(last_h), torch.stack(last_c))
+
+
+@torch.compiler.disable  # a value decides
+def starts_alike(words: torch.Tensor) -> bool:
+    return len(words) > 0 and bool((words == words[0]).all())
 
 
 class ElmoMix(nn.Module):
@@ -610,12 +755,13 @@ class ElmoModel(ElmoPreTrainedModel):
         )
         packing = Packing.from_mask(mask)
         if inputs_embeds is None:
-            x = self.encode_words(input_ids, char_ids, packing.positions)  # (N, P)
+            x, words = self.encode_words(input_ids, char_ids, packing.positions)  # (U, P), (N,)
         else:
-            x = inputs_embeds.flatten(0, 1)[packing.positions]
+            x = inputs_embeds.flatten(0, 1)[packing.positions]  # (N, P)
+            words = torch.arange(len(x), device=x.device)
         if state is not None:
             check_state(self.config, state, batch_size=len(mask))
-        layers, last_state = self.bilm(x, packing, state)
+        layers, last_state = self.bilm(x, words, packing, state)
         layers = [unpack(layer, packing, mask) for layer in layers]
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
@@ -627,8 +773,9 @@ class ElmoModel(ElmoPreTrainedModel):
 
     def encode_words(
         self, input_ids: torch.Tensor | None, char_ids: torch.Tensor | None, positions: torch.Tensor
-    ) -> torch.Tensor:
-        """Return the context-free vectors (N, P) of the words at `positions` (N,) of the flattened batch."""
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the context-free vectors (U, P) of the distinct words at `positions` (N,) of the flattened batch, and
+        the row of each word in them (N,)."""
         encoder, word_ids, characters = self.token_encoder, None, None
         if encoder.word_embedding is not None and input_ids is not None:
             word_ids = input_ids.flatten(0, 1)[positions].long()  # (N,)
@@ -684,7 +831,7 @@ class ElmoLMHead(nn.Linear):
         """
         if targets is None:
             return super().forward(hidden)
-        softmax = {"weight": self.weight, "bias": self.bias, "dtype": compute_dtype(self.weight)}
+        softmax = {"weight": self.weight, "bias": self.bias, "dtype": compute_dtype(self.weight, hidden[0])}
         if num_samples is not None:
             return sampled_softmax_loss(hidden, targets=targets, num_samples=num_samples, **softmax)
         return [full_softmax_loss(h, targets=rows, **softmax)[0] for h, rows in zip(hidden, targets)]
@@ -801,15 +948,12 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
             )
         positions = torch.arange(mask.numel(), device=mask.device).view(targets.shape)
         positions = positions.transpose(1, 2).flatten()  # (2 * T * B,), step by step
-        x = self.elmo.encode_words(input_ids, char_ids, positions)  # (2 * T * B, P)
+        x, words = self.elmo.encode_words(input_ids, char_ids, positions)  # (U, P), (2 * T * B,)
         if state is None:
             state = self.elmo.bilm.initial_state(x, batch_size)
         else:
             check_state(self.config, state, batch_size)
-        forward, backward = x.chunk(2)
-        outputs, last_state = self.elmo.bilm.run_layers(
-            forward, backward, batch_sizes=[batch_size] * window, state=state
-        )
+        outputs, last_state = self.elmo.bilm.run_layers(x, words.chunk(2), [batch_size] * window, state)
         losses = self.mean_losses(outputs[-1], targets.long().transpose(1, 2).flatten(1))
         return self.loss_output(losses, state=tuple(part.detach() for part in last_state))
 

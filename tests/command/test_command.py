@@ -120,8 +120,8 @@ def test_unknown_verbs_get_a_suggestion(capsys):
 
 def test_wrong_numbers(capsys):
     for value in ("0", "-1", "1.5", "x", 1 << 31, "9" * 5000, "\x1b[31m"):
-        result = run(capsys, "embed", "default", "-o", "x.npz", "--batch-size", value)
-        assert_one_sentence(result, "--batch-size: must be a whole number, at least 1 and below 2^31, got ")
+        result = run(capsys, "embed", "default", "-o", "x.npz", "--batch-words", value)
+        assert_one_sentence(result, "--batch-words: must be a whole number, at least 1 and below 2^31, got ")
         assert len(result[2]) < 200 and "\x1b" not in result[2]
 
 
@@ -148,7 +148,11 @@ def test_traceback_before_or_after_the_verb(capsys, tmp_path):
         (AssertionError(), 70, "elmo: internal error: AssertionError: ; this is a bug"),
         (RecursionError("too deep"), 70, "elmo: internal error: RecursionError: too deep; "),
         (ValueError(), 70, "elmo: internal error: ValueError"),
-        (MemoryError(), 1, "elmo: error: there was not enough memory (MemoryError); use smaller batches (--batch-size"),
+        (
+            MemoryError(),
+            1,
+            "elmo: error: there was not enough memory (MemoryError); use smaller batches (--batch-words",
+        ),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), 1, "not enough memory (Cannot allocate memory)"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"), 1, "not enough memory (DefaultCPU"),
         (torch.OutOfMemoryError("CUDA out of memory."), 1, "not enough memory (CUDA out of memory.); use"),

@@ -35,7 +35,7 @@ def text(tmp_path):
 @pytest.mark.parametrize("layer", ["mix", "all", "words", "top"])
 def test_vectors_of_each_line(capsys, checkpoint, text, tmp_path, layer):
     output = tmp_path / "vectors.npz"
-    code, out, _ = run(capsys, "embed", checkpoint, text, "-o", output, "--layer", layer, "--batch-size", 3)
+    code, out, _ = run(capsys, "embed", checkpoint, text, "-o", output, "--layer", layer, "--batch-words", 3)
     assert code == 0 and "4 sentences, 14 words" in out
     model, tokenizer = ElmoModel.from_pretrained(checkpoint), ElmoTokenizer()
     with np.load(output) as arrays:

@@ -9,6 +9,7 @@ import torch
 
 from helpers.models import randomize, tiny_config
 from transformers_elmo import ElmoModel, ElmoTokenizer
+from transformers_elmo.batching import SORTED_BATCHES
 from transformers_elmo.embed import LAYERS
 from transformers_elmo.embed.job import embed, read_sentences, write_npz
 
@@ -39,7 +40,7 @@ def test_a_model_in_training_mode_is_left_in_training_mode(model):
     model.mix.eval()
     modes = [module.training for module in model.modules()]
     for (words, vectors), (expected_words, expected_vectors) in zip(
-        embed(model, tokenizer, sentences, batch_size=1), expected
+        embed(model, tokenizer, sentences, batch_words=1), expected
     ):
         assert words == expected_words
         np.testing.assert_allclose(vectors, expected_vectors, atol=1e-6)
@@ -79,29 +80,28 @@ def test_a_long_sentence_does_not_make_its_batch_mates_long(model, monkeypatch):
     tokenizer, sizes, forward = ElmoTokenizer(), [], model.forward
     sentences = [["a"], ["b", "c"], ["d"] * 40, ["e"], [], ["f"] * 3]
     expected = list(embed(model, tokenizer, sentences))
-    monkeypatch.setattr("transformers_elmo.embed.job.MAX_PADDED_WORDS", 30)
     monkeypatch.setattr(
         model, "forward", lambda **inputs: sizes.append(inputs["char_ids"].shape[:2]) or forward(**inputs)
     )
-    found = list(embed(model, tokenizer, sentences))
-    assert sizes == [(2, 4), (1, 42), (3, 5)]
+    found = list(embed(model, tokenizer, sentences, batch_words=30))
+    assert sizes == [(5, 5), (1, 42)]
     assert [words for words, _ in found] == sentences
     for (_, vectors), (_, expected_vectors) in zip(found, expected):
         np.testing.assert_allclose(vectors, expected_vectors, atol=1e-5)
 
 
-def test_sentences_are_read_one_batch_at_a_time(model):
+def test_sentences_are_read_a_few_batches_at_a_time(model):
     num_read = 0
 
     def sentences():
         nonlocal num_read
-        for _ in range(10):
+        for _ in range(100):
             num_read += 1
             yield "the cat"
 
-    embedded = embed(model, ElmoTokenizer(), sentences(), batch_size=3)
+    embedded = embed(model, ElmoTokenizer(), sentences(), batch_words=8)
     next(embedded)
-    assert num_read == 3
+    assert num_read == 2 * SORTED_BATCHES
 
 
 def test_files_are_read_as_a_stream(tmp_path):

@@ -84,7 +84,7 @@ def describe_error(error: Exception) -> tuple[int, str]:
         return 1, f"error: the output cannot be written: {text}; redirect it to another place."
     if is_out_of_memory(error):
         return 1, (
-            f"error: there was not enough memory ({text or type(error).__name__}); use smaller batches (--batch-size "
+            f"error: there was not enough memory ({text or type(error).__name__}); use smaller batches (--batch-words "
             "or --rows), shorter lines or a smaller model."
         )
     if isinstance(error, OSError) and error.strerror and error.filename is not None and error.filename2 is None:

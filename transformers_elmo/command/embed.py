@@ -8,6 +8,7 @@ import stat
 import sys
 from functools import partial
 
+from ..batching import BATCH_WORDS
 from ..embed import LAYERS
 from ..files import check_new_file, file_status
 from ..text import STDIN, display_name
@@ -44,7 +45,11 @@ examples:
         "(default: %(default)s)",
     )
     parser.add_argument(
-        "--batch-size", metavar="N", type=positive_int, default=32, help="sentences per batch (default: %(default)s)"
+        "--batch-words",
+        metavar="N",
+        type=positive_int,
+        default=BATCH_WORDS,
+        help="words per batch (default: %(default)s)",
     )
     parser.add_argument("--device", default="cpu", help="torch device, e.g. cuda (default: %(default)s)")
 
@@ -82,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise RuntimeError("it computes nothing")
     except (RuntimeError, AssertionError, ImportError) as error:  # which one depends on how torch was built
         raise ValueError(f"--device must be a torch device of this machine, got {arguments.device}: {error}") from error
-    embedded = embed(model, tokenizer, sentences, layer=arguments.layer, batch_size=arguments.batch_size)
+    embedded = embed(model, tokenizer, sentences, layer=arguments.layer, batch_words=arguments.batch_words)
     on_terminal = sys.stderr.isatty()
     total = count_lines(arguments.input) if on_terminal else None
     with tqdm(embedded, total=total, unit=" sentences", disable=not on_terminal) as bar:

@@ -4,7 +4,6 @@
 
 import itertools
 import json
-import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ..batching import BATCH_WORDS, map_in_batches
 from ..files import new_file
 from ..language_model import evaluation_mode, input_device
 from ..modeling_elmo import ElmoModel
@@ -21,7 +21,6 @@ from ..tokenization_elmo import ElmoTokenizer
 from . import LAYERS
 
 Sentence = str | list[str]  # raw text or a list of words
-MAX_PADDED_WORDS = 1 << 16  # of the sentences that are computed at once, padded to the longest of them
 
 
 def embed(
@@ -29,14 +28,14 @@ def embed(
     tokenizer: ElmoTokenizer,
     sentences: Iterable[Sentence],
     layer: str = "mix",
-    batch_size: int = 32,
+    batch_words: int = BATCH_WORDS,
 ) -> Iterator[tuple[list[str], np.ndarray]]:
     """Yield the words of each sentence and their vectors, without the sentence boundaries.
 
     A sentence is raw text or a list of words. The vectors have shape (words, 2P), or (layers, words, 2P) with
     `layer="all"`. `"mix"` is the checkpoint's own mix of layers, `"words"` the context-free word vectors below the
-    LSTMs, `"top"` the last LSTM layer. The model may be in training mode: dropout is off meanwhile, and the mode is
-    restored.
+    LSTMs, `"top"` the last LSTM layer. A batch has at most `batch_words` words, padding included, or one sentence. The
+    model may be in training mode: dropout is off meanwhile, and the mode is restored.
     """
     if isinstance(sentences, str):
         raise ValueError(f"sentences must be a list of sentences, got the string {sentences[:60]!r}; put it in a list.")
@@ -46,18 +45,18 @@ def embed(
         raise ValueError(f"model must be an ElmoModel, got {type(model).__name__}; pass the base_model of another one.")
     if not isinstance(tokenizer, ElmoTokenizer):
         raise ValueError(f"tokenizer must be an ElmoTokenizer, got {type(tokenizer).__name__}.")
-    if not isinstance(batch_size, int) or not 1 <= batch_size <= sys.maxsize:
-        raise ValueError(f"batch_size must be a whole number, at least 1; got {batch_size!r:.60}.")
+    if not isinstance(batch_words, int) or batch_words < 1:
+        raise ValueError(f"batch_words must be a whole number, at least 1; got {batch_words!r:.60}.")
     if layer not in LAYERS:
         raise ValueError(f"layer must be one of {', '.join(LAYERS)}; got {layer!r}.")
-    return (
-        embedded
-        for batch in batches(sentences, batch_size)
-        for part in split_batch(
-            [tokenizer.tokenize(sentence) if isinstance(sentence, str) else sentence for sentence in batch]
-        )
-        for embedded in embed_batch(model, tokenizer, part, layer)
-    )
+    words = (split_words(tokenizer, sentence) for sentence in sentences)
+    return map_in_batches(lambda batch: embed_batch(model, tokenizer, batch, layer), words, batch_words)
+
+
+def split_words(tokenizer: ElmoTokenizer, sentence: Sentence) -> list[str]:
+    if not isinstance(sentence, (str, list, tuple)):
+        raise ValueError(f"a sentence must be a string or a list of words, got {sentence!r:.60}.")
+    return tokenizer.tokenize(sentence) if isinstance(sentence, str) else list(sentence)
 
 
 def embed_batch(
@@ -83,26 +82,6 @@ def embed_batch(
                 f"the sentence {' '.join(sentence)[:60]!r}: use float32, and check the weights."
             )
         yield sentence, rows
-
-
-def split_batch(sentences: list[list[str]]) -> Iterator[list[list[str]]]:
-    """Yield a batch in parts, so that a very long sentence does not make all others as long."""
-    part: list[list[str]] = []
-    longest = 0
-    for sentence in sentences:
-        length = len(sentence) if isinstance(sentence, list) else 0  # the tokenizer refuses what is no list
-        if part and (len(part) + 1) * max(longest, length) > MAX_PADDED_WORDS:
-            yield part
-            part, longest = [], 0
-        part.append(sentence)
-        longest = max(longest, length)
-    yield part
-
-
-def batches(items: Iterable[Sentence], size: int) -> Iterator[list[Sentence]]:
-    iterator = iter(items)
-    while batch := list(itertools.islice(iterator, size)):
-        yield batch
 
 
 def read_sentences(

@@ -1,0 +1,75 @@
+"""Test batches by a budget of words."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transformers_elmo.batching import SORTED_BATCHES, batches, map_in_batches, windows
+
+sentences = st.lists(st.lists(st.sampled_from("abc"), max_size=12), max_size=40)
+budgets = st.integers(1, 60)
+
+
+@given(sentences, budgets)
+def test_results_are_in_the_order_of_the_sentences(sentences, batch_words):
+    seen = []
+
+    def compute(batch):
+        seen.append(batch)
+        return ("".join(words) for words in batch)
+
+    assert list(map_in_batches(compute, iter(sentences), batch_words)) == ["".join(words) for words in sentences]
+    assert sum(map(len, seen)) == len(sentences)
+    for batch in seen:
+        assert len(batch) == 1 or len(batch) * (max(map(len, batch)) + 2) <= batch_words
+
+
+@given(st.lists(st.integers(0, 30), max_size=40), budgets)
+def test_batches_are_sorted_by_length_and_full(lengths, batch_words):
+    found = list(batches(lengths, batch_words))
+    assert sorted(index for batch in found for index in batch) == list(range(len(lengths)))
+    order = [lengths[index] for batch in found for index in batch]
+    assert order == sorted(lengths)
+    for batch, following in zip(found, found[1:]):  # none could have taken the next sentence too
+        assert (len(batch) + 1) * (lengths[following[0]] + 2) > batch_words
+
+
+@given(sentences, budgets)
+def test_windows_end_where_they_have_enough_words(sentences, num_words):
+    found = list(windows(iter(sentences), num_words))
+    assert [sentence for window in found for sentence in window] == sentences
+    for number, window in enumerate(found):
+        sizes = [len(sentence) + 2 for sentence in window]
+        assert sum(sizes[:-1]) < num_words
+        assert number == len(found) - 1 or sum(sizes) >= num_words
+
+
+def test_a_stream_is_read_one_window_at_a_time_and_results_are_freed():
+    class Result:
+        alive = 0
+
+        def __init__(self):
+            Result.alive += 1
+
+        def __del__(self):
+            Result.alive -= 1
+
+    num_read = 0
+
+    def stream():
+        nonlocal num_read
+        while True:
+            num_read += 1
+            yield ["word"] * 8
+
+    results = map_in_batches(lambda batch: [Result() for _ in batch], stream(), batch_words=20)
+    window = 2 * SORTED_BATCHES
+    for number in range(5 * window):
+        next(results)
+        assert num_read == (number // window + 1) * window
+        assert Result.alive < window
+
+
+@pytest.mark.parametrize("batch_words", [1, 5, 100])
+def test_no_sentences(batch_words):
+    assert list(map_in_batches(list, [], batch_words)) == []

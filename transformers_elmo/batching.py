@@ -1,0 +1,60 @@
+# Copyright 2026 The transformers-elmo authors.
+# Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
+"""Batches by a budget of words: sentences of similar length together, results in the order of the sentences."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+Sentence = TypeVar("Sentence", bound=Sequence)
+Result = TypeVar("Result")
+
+BATCH_WORDS = 4096  # large enough for the speed of large matrix products, small enough to stay in the processor's cache
+# Sentences are sorted by length within this many batches, whose results are in memory at once.
+SORTED_BATCHES = 4
+
+
+def map_in_batches(
+    compute: Callable[[list[Sentence]], Iterable[Result]],
+    sentences: Iterable[Sentence],
+    batch_words: int = BATCH_WORDS,
+) -> Iterator[Result]:
+    """Yield the results of all sentences, in their order; `compute` is called with a batch and returns its results.
+
+    A sentence is a list of words. Those of a window of the stream are sorted by length, so a batch needs little
+    padding.
+    """
+    for window in windows(sentences, SORTED_BATCHES * batch_words):
+        results: deque = deque([None] * len(window))
+        for batch in batches(list(map(len, window)), batch_words):
+            for index, result in zip(batch, compute([window[index] for index in batch])):
+                results[index] = result
+        while results:  # each is freed once it has been used
+            yield results.popleft()
+
+
+def windows(sentences: Iterable[Sentence], num_words: int) -> Iterator[list[Sentence]]:
+    """Yield consecutive sentences, each time as many as first reach a number of words, boundaries included."""
+    window: list[Sentence] = []
+    size = 0
+    for sentence in sentences:
+        window.append(sentence)
+        size += len(sentence) + 2
+        if size >= num_words:
+            yield window
+            window, size = [], 0
+    if window:
+        yield window
+
+
+def batches(lengths: Sequence[int], batch_words: int) -> Iterator[list[int]]:
+    """Yield batches of indices, sorted by length: each of at most `batch_words`, boundaries and padding included, or of
+    one sentence."""
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) + 1) * (lengths[index] + 2) > batch_words:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch

@@ -1,0 +1,169 @@
+# Copyright 2026 The transformers-elmo authors.
+# Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
+"""Matrix products with weights that are used again and again in inference: y = x W + b.
+
+`PlainLinear` is this equation. The other classes compute the same faster on a CPU, from copies of the weights in a
+layout of their own: `PackedLinear` in float32 or bfloat16, `Int8Linear` in 8 bits, `StackedLinear` for few rows.
+`PreparedWeights` keeps such copies until a weight changes.
+
+A row of a product does not depend on the other rows: `PackedLinear` and `Int8Linear` give the same bits for any number
+of rows on the processors that we know, `StackedLinear` the same numbers up to rounding.
+
+Weights are stored (in, out), as in TensorFlow.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+SAMPLES = 1024  # elements of each weight that are compared to notice a change
+
+
+def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
+    """Return whether this processor computes products of packed weights, and fast.
+
+    Only features count: a measurement could choose another way, which rounds otherwise, each time a model is loaded.
+    """
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
+        return False
+    if dtype == torch.bfloat16:
+        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return dtype == torch.float32 and torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+
+
+def can_compute_int8(device: torch.device) -> bool:
+    """Return whether this processor multiplies 8-bit integers faster than it multiplies floats."""
+    return can_pack(torch.float32, device) and torch.cpu._is_vnni_supported()
+
+
+class PlainLinear:
+    """x W + b by torch: weight (in, out), bias (out,) or None"""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None):
+        self.weight, self.bias = weight, bias
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """x (n, in) -> (n, out)"""
+        x = x.to(self.weight.dtype)
+        return x @ self.weight if self.bias is None else torch.addmm(self.bias, x, self.weight)
+
+    def add(self, sums: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Return sums + x W: sums (n, out), which may be overwritten, x (n, in)"""
+        return sums.addmm_(x, self.weight)
+
+    nbytes = 0  # of copies of the weights
+
+
+class PackedLinear:
+    """x W + b by oneDNN, with the weight in the blocked layout in which its kernel reads it."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None):
+        typical_rows = 64
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.t().contiguous(), typical_rows)
+        self.bias, self.dtype, self.out_features = bias, weight.dtype, weight.shape[1]
+        self.nbytes = weight.nbytes
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """x (n, in) -> (n, out)"""
+        x = x.to(self.dtype)
+        if len(x) < 2:  # oneDNN sums a single row in another order; two rows take the same time
+            return self(x.repeat(2, 1))[:1] if len(x) else x.new_empty(0, self.out_features)
+        return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+
+    def add(self, sums: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Return sums + x W: sums (n, out), x (n, in)"""
+        if len(x) < 2:
+            return self.add(sums.repeat(2, 1), x.repeat(2, 1))[:1]
+        return torch.ops.mkldnn._linear_pointwise.binary(x, sums, self.weight, None, "add")
+
+
+class Int8Linear:
+    """x W + b in 8 bits by oneDNN: weight (in, out) int8 and its scale (out,); numbers of x from -bound to bound.
+
+    The bound, and so the rounding of x, is fixed. A scale taken from x itself would make a row depend on the others.
+    """
+
+    def __init__(self, weight: torch.Tensor, scale: torch.Tensor, bound: float, bias: torch.Tensor | None = None):
+        # Contiguous: oneDNN reads a transposed view as if it were.
+        self.weight = torch.ops.onednn.qlinear_prepack(weight.t().contiguous(), None)
+        self.scale, self.bias = scale, bias
+        self.zero_points = torch.zeros(len(scale), dtype=torch.int64)
+        self.step = bound / 127
+        self.nbytes = weight.nbytes
+
+    def quantize(self, x: torch.Tensor) -> torch.Tensor:
+        """Round x to multiples of `step`: 128 + x / step, from 1 to 255"""
+        return torch.add(128.5, x, alpha=1 / self.step).to(torch.uint8)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """x (n, in) -> (n, out)"""
+        if not len(x):
+            return x.new_empty(0, len(self.scale))
+        weight = self.weight, self.scale, self.zero_points
+        return torch.ops.onednn.qlinear_pointwise(
+            self.quantize(x), self.step, 128, *weight, self.bias, 1.0, 0, torch.float32, "none", [], ""
+        )
+
+    def add(self, sums: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Return sums + x W, in place: sums (n, out), x (n, in)"""
+        weight = self.weight, self.scale, self.zero_points
+        return torch.ops.onednn.qlinear_pointwise.binary(
+            *(self.quantize(x), self.step, 128, *weight, sums, None, 1.0, 0, torch.float32, 1.0, 0),
+            *("sum", 1.0, "none", [], ""),
+        )
+
+
+class StackedLinear:
+    """The products of both directions in one call: weights (2, in, out), biases (2, out)"""
+
+    def __init__(self, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor] | None = None):
+        self.weight = torch.stack([*weights])
+        self.bias = None if biases is None else torch.stack([*biases])[:, None]
+        self.nbytes = self.weight.nbytes
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """x (2, n, in) -> (2, n, out)"""
+        return torch.bmm(x, self.weight) if self.bias is None else torch.baddbmm(self.bias, x, self.weight)
+
+    def add(self, sums: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Return sums + x W: sums (2, n, out), x (2, n, in)"""
+        return torch.baddbmm(sums, x, self.weight)
+
+
+class PreparedWeights:
+    """Copies of weights in the layout of a product: made when first needed, dropped when a weight changes.
+
+    A change is noticed by a weight's address and version, which optimizers and most other code change, and by a sample
+    of its elements, since an assignment to `weight.data` changes neither. The copies are never saved, pickled or copied
+    with the model.
+    """
+
+    def __init__(self):
+        self.copies: dict[Any, Any] = {}
+        self.weights = self.sample = None
+
+    def get(self, kind: Any, modules: Iterable[nn.Module], make: Callable[[], Any]) -> Any:
+        """Return what `make` has returned for this kind of product since weights of the modules last changed."""
+        if any(hasattr(part, "_hf_hook") for module in modules for part in module.modules()):
+            return make()  # accelerate offloads the weights, which exist only while a module is called
+        weights = [weight for module in modules for weight in module.parameters()]
+        state = [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in weights]
+        sample = torch.cat([self.some_elements(weight) for weight in weights])
+        if state != self.weights or not torch.equal(sample, self.sample):
+            self.copies, self.weights, self.sample = {}, state, sample
+        if (copy := self.copies.get(kind)) is None:
+            copy = self.copies[kind] = make()
+        return copy
+
+    @staticmethod
+    def some_elements(weight: torch.Tensor) -> torch.Tensor:
+        # An odd distance reaches different rows and columns.
+        return weight.detach().view(-1)[:: weight.numel() // SAMPLES | 1]
+
+    def drop(self):
+        self.__init__()
+
+    def __reduce__(self):
+        return type(self), ()
