@@ -1,5 +1,7 @@
 """Test batches by a budget of words."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +32,7 @@ def test_batches_are_sorted_by_length_and_full(lengths, batch_words):
     assert sorted(index for batch in found for index in batch) == list(range(len(lengths)))
     order = [lengths[index] for batch in found for index in batch]
     assert order == sorted(lengths)
-    for batch, following in zip(found, found[1:]):  # none could have taken the next sentence too
+    for batch, following in pairwise(found):  # none could have taken the next sentence too
         assert (len(batch) + 1) * (lengths[following[0]] + 2) > batch_words
 
 
