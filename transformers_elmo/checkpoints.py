@@ -23,7 +23,7 @@ DEFAULT_CHECKPOINT = str(Path(__file__).parent / "default_checkpoint")
 def load(
     checkpoint: str, with_lm_head: bool = False, with_classifier: bool = False
 ) -> tuple[ElmoPreTrainedModel, ElmoTokenizer]:
-    """Load a model and its tokenizer. `with_lm_head` and `with_classifier` keep the head of a checkpoint that has it."""
+    """Load a model and its tokenizer. `with_lm_head` and `with_classifier` keep the head of a checkpoint with one."""
     config = load_config(checkpoint)
     model = load_model(
         checkpoint,

@@ -17,7 +17,7 @@ from ..files import check_new_folder, check_space, new_folder
 from ..modeling_elmo import ElmoForTokenClassification, ElmoPreTrainedModel
 from ..tokenization_elmo import ElmoTokenizer
 
-TOLERANCE = 1e-4  # relative to the largest value if that is above 1, as trained vectors of <S> and </S> can be above 100
+TOLERANCE = 1e-4  # relative to the largest value if that is above 1: trained vectors of <S> and </S> can be above 100
 BYTES_PER_WEIGHT = 4  # float32
 
 
@@ -66,7 +66,7 @@ def write_onnx(model: ElmoPreTrainedModel, path: Path) -> tuple[list[str], list[
     """Write a graph for any number of sentences and words; return the names of its inputs and outputs."""
     inputs = random_inputs(model.config, torch.ones(2, 3, dtype=torch.long))
     options = {"output_hidden_states": not isinstance(model, ElmoForTokenClassification)}
-    sizes = {**dict.fromkeys(inputs, {0: "batch", 1: "length"}), **dict.fromkeys(options)}
+    sizes = {**{name: {0: "batch", 1: "length"} for name in inputs}, **dict.fromkeys(options)}
     names = [*named_outputs(model, inputs)]
     with torch.no_grad(), no_messages():
         program = torch.onnx.export(
@@ -134,8 +134,8 @@ def compare(model: ElmoPreTrainedModel, path: Path) -> tuple[float, float]:
     difference = float(np.max(differences))
     if not difference <= TOLERANCE * max(1.0, largest):
         raise RuntimeError(
-            f"The outputs of the ONNX file must be those of the checkpoint, up to {largest:.3g}; the largest difference "
-            f"is {difference:.1e}, so nothing was saved: use the versions of torch, onnxscript and onnxruntime in "
-            "constraints.txt."
+            f"model.onnx must compute what the checkpoint does, to {TOLERANCE:.0e}; the largest difference is "
+            f"{difference:.1e}, of values up to {largest:.3g}, so nothing was saved: update torch, onnxscript and "
+            "onnxruntime."
         )
     return largest, difference
