@@ -46,7 +46,7 @@ def looped_scan(step, state, inputs, reverse=False):
 def export(model, example, strict=False, **options):
     """Export with a dynamic batch and length, which the example does not fix."""
     dynamic = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    shapes = {**{name: dynamic for name in example}, **dict.fromkeys(options)}
+    shapes = {**dict.fromkeys(example, dynamic), **dict.fromkeys(options)}
     with torch.no_grad():
         return torch.export.export(model, (), {**example, **options}, dynamic_shapes=shapes, strict=strict).module()
 

@@ -220,7 +220,7 @@ COMMANDS = [
     ("export bert -o x --format onnx", 1, "bert must be an ELMo checkpoint"),
     ("export cut-weights -o x --format onnx", 1, "is truncated"),
     ("export checkpoint -o folder --format onnx", 1, "The output must be a new folder; folder exists"),
-    ("export checkpoint -o no/where --format onnx", 1, "The output must be in an existing folder; there is no folder no"),
+    ("export checkpoint -o no/where --format onnx", 1, "The output must be in an existing folder"),
     ("export checkpoint -o no/where", 1, "The output must be in an existing folder; there is no folder no"),
     # push
     ("push", 2, "required: FOLDER, REPO; see elmo push --help."),

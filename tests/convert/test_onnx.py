@@ -81,7 +81,7 @@ def test_a_file_that_computes_something_else(tagger):
     assert onnx.compare(model, folder / "model.onnx")[1] < 1e-5
     other = build(ElmoForTokenClassification)
     other.classifier.bias.data[2] += 0.01
-    with pytest.raises(RuntimeError, match="to 1e-04; the largest difference is .*, so nothing was saved"):
+    with pytest.raises(RuntimeError, match=r"to 1e-04; the largest difference is .*, so nothing was saved"):
         onnx.compare(other, folder / "model.onnx")
     torch.nn.init.constant_(other.elmo.mix.gamma, 3e38)  # infinite logits
     with pytest.raises(RuntimeError, match="the largest difference is nan"):
