@@ -26,6 +26,7 @@ def run(folder, batch):
     """Return the outputs by name for the inputs of a batch that the file has."""
     session = onnxruntime.InferenceSession(folder / "model.onnx")
     inputs = {each.name: batch[each.name].numpy() for each in session.get_inputs()}
+    assert all(each.shape[:2] == ["batch", "length"] for each in [*session.get_inputs(), *session.get_outputs()])
     names = [each.name for each in session.get_outputs()]
     return dict(zip(names, map(torch.from_numpy, session.run(names, inputs))))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from ..configuration_elmo import ElmoConfig
 from ..files import check_new_folder, check_space, new_folder
@@ -65,20 +66,30 @@ def import_onnxruntime():
 def write_onnx(model: ElmoPreTrainedModel, path: Path) -> tuple[list[str], list[str]]:
     """Write a graph for any number of sentences and words; return the names of its inputs and outputs."""
     inputs = random_inputs(model.config, torch.ones(2, 3, dtype=torch.long))
-    options = {"output_hidden_states": not isinstance(model, ElmoForTokenClassification)}
-    sizes = {**{name: {0: "batch", 1: "length"} for name in inputs}, **dict.fromkeys(options)}
     names = [*named_outputs(model, inputs)]
     with torch.no_grad(), no_messages():
         program = torch.onnx.export(
-            model,
-            kwargs={**inputs, **options},
+            NamedOutputs(model),
+            kwargs={"inputs": inputs},
             dynamo=True,
-            dynamic_shapes=sizes,
+            dynamic_shapes={"inputs": {name: {0: "batch", 1: "length"} for name in inputs}},
+            input_names=[*inputs],
             output_names=names,
             verbose=False,
         )
         program.save(path)
     return [*inputs], names
+
+
+class NamedOutputs(nn.Module):
+    """The outputs of a model as a list: with an argument that is no tensor, torch.onnx would not name the sizes."""
+
+    def __init__(self, model: ElmoPreTrainedModel):
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+        return [*named_outputs(self.model, inputs).values()]
 
 
 def random_inputs(config: ElmoConfig, mask: torch.Tensor) -> dict[str, torch.Tensor]:
