@@ -10,10 +10,13 @@ Shapes: B sentences of at most T words of W characters; F convolution filters; c
 cells and P outputs of one direction; L layers.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch._higher_order_ops import scan
+from torch._higher_order_ops.scan import scan, scan_op
 
 
 def padded_layers(
@@ -79,26 +82,41 @@ def padded_lstm(
     reverse: bool,
 ) -> torch.Tensor:
     """Run one direction: x (B, T, P), is_word (B, T, 1) -> (B, T, P), zeros at padding"""
-    recurrent_weight, projection = lstm.recurrent_weight, lstm.projection_weight
-    cells = recurrent_weight.shape[1] // 4
+    size, cells = lstm.recurrent_weight.shape[0], lstm.recurrent_weight.shape[1] // 4
     bias = lstm.bias + lstm.forget_bias * (torch.arange(4 * cells, device=x.device) // cells == 1)
     x = x.to(bias.dtype).transpose(0, 1)  # (T, B, P)
-    gates = x @ lstm.input_weight + bias  # (T, B, 4H)
+    steps = [x @ lstm.input_weight + bias, is_word.transpose(0, 1)]  # (T, B, 4H), (T, B, 1)
+    state = [x.new_zeros(x.shape[1], each) for each in (size, cells)]
+    weights = tuple(each for each in (lstm.recurrent_weight, lstm.projection_weight) if each is not None)
+    step = partial(padded_step, cell_clip=cell_clip, output_clip=output_clip)
+    outputs = run_steps(step, state, [each.flip(0) for each in steps] if reverse else steps, weights)  # (T, B, P)
+    return (outputs.flip(0) if reverse else outputs).transpose(0, 1)
 
-    def step(state, inputs):
-        (h, c), (gate, is_word) = state, inputs  # (B, P), (B, H), (B, 4H), (B, 1)
-        i, f, o, j = (gate + h @ recurrent_weight).chunk(4, 1)
-        new_c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(j)
-        if cell_clip is not None:
-            new_c = new_c.clamp(-cell_clip, cell_clip)
-        new_h = torch.sigmoid(o) * torch.tanh(new_c)
-        if projection is not None:
-            new_h = new_h @ projection
-            if output_clip is not None:
-                new_h = new_h.clamp(-output_clip, output_clip)
-        # A masked step leaves the state unchanged.
-        return (torch.where(is_word, new_h, h), torch.where(is_word, new_c, c)), zero_padding(new_h, is_word)
 
-    state = tuple(gates.new_zeros(x.shape[1], size) for size in (recurrent_weight.shape[0], cells))
-    _, outputs = scan(step, state, (gates, is_word.transpose(0, 1)), reverse=reverse)
-    return outputs.transpose(0, 1)
+def run_steps(step: Callable, state: list[torch.Tensor], steps: list[torch.Tensor], weights: tuple) -> torch.Tensor:
+    """Call `step` for each index of the tensors in `steps`, as a loop in the graph, and return its stacked outputs."""
+    if torch.compiler.is_dynamo_compiling():  # a strict export, which supports only `scan`
+
+        def strict_step(state, inputs):
+            h, c, output = step(*state, *inputs, *weights)
+            return [h, c], output
+
+        return scan(strict_step, state, steps)[1]
+    # `scan` would compile the step, for seconds, and a model exported for fixed sizes could then not be exported for
+    # dynamic ones in the same process.
+    return scan_op(step, state, steps, weights)[-1]
+
+
+def padded_step(h, c, gates, is_word, recurrent_weight, projection=None, *, cell_clip, output_clip):
+    """h (B, P), c (B, H), gates (B, 4H), is_word (B, 1) -> the next h and c, the output (B, P)"""
+    i, f, o, j = (gates + h @ recurrent_weight).chunk(4, 1)
+    new_c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(j)
+    if cell_clip is not None:
+        new_c = new_c.clamp(-cell_clip, cell_clip)
+    new_h = torch.sigmoid(o) * torch.tanh(new_c)
+    if projection is not None:
+        new_h = new_h @ projection
+        if output_clip is not None:
+            new_h = new_h.clamp(-output_clip, output_clip)
+    # A masked step leaves the state unchanged.
+    return torch.where(is_word, new_h, h), torch.where(is_word, new_c, c), zero_padding(new_h, is_word)
