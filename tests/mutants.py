@@ -891,6 +891,34 @@ MUTANTS = [
         "convert/test_formats.py -k reference",
         ("the reference lacks the forget bias", "sigmoid(f + 1.0)", "sigmoid(f)"),
     ),
+    # padded path
+    *in_file(
+        "padded_elmo.py",
+        "test_export.py -k padded",
+        ("a masked step resets the state", "torch.where(is_word, new_c, c)", "zero_padding(new_c, is_word)"),
+        ("a masked step changes the output", "torch.where(is_word, new_h, h)", "new_h"),
+        ("backward direction reads forward", "reverse=lstm is layer.backward_lstm", "reverse=False"),
+        ("residual in the first layer", "if layer.residual:", "if True:"),
+        ("no forget bias", "lstm.bias + lstm.forget_bias *", "lstm.bias + 0 *"),
+        (
+            "ids at padding are looked up",
+            "word_ids = zero_padding(input_ids, is_word.squeeze(-1))",
+            "word_ids = input_ids",
+        ),
+        ("padding is encoded", "x = zero_padding(x, is_word)  # (B, T, P)", "pass"),
+    ),
+    *in_file(
+        "convert/onnx.py",
+        "convert/test_onnx.py",
+        ("NaN passes the comparison", "if not difference <= TOLERANCE", "if difference > TOLERANCE"),
+        ("training mode", "model.float().eval()", "model.float().train()"),
+        ("fixed length", '{0: "batch", 1: "length"}', '{0: "batch"}'),
+        (
+            "architecture of the language model",
+            "[type(model).__name__], torch.float32",
+            "config.architectures, torch.float32",
+        ),
+    ),
     # export
     *in_file(
         "convert/weight_names.py",

@@ -31,6 +31,7 @@ from transformers_elmo import (
 from transformers_elmo.command import VERBS
 from transformers_elmo.convert.export import export_bilm
 from transformers_elmo.convert.job import convert
+from transformers_elmo.convert.onnx import export_onnx
 from transformers_elmo.convert.push import push
 from transformers_elmo.convert.releases import find_release
 from transformers_elmo.embed.job import embed, read_sentences, write_npz
@@ -42,7 +43,7 @@ ROOT = Path(__file__).parents[1]
 NAMES = [
     *(ElmoConfig, ElmoTokenizer, ElmoModel, ElmoForPreTraining, ElmoForTokenClassification, ElmoLanguageModel),
     *(embed, read_sentences, write_npz, find_files, read_lines),
-    *(convert, export_bilm, push, find_release, Corpus, InitialModel, Texts, Path),
+    *(convert, export_bilm, export_onnx, push, find_release, Corpus, InitialModel, Texts, Path),
 ]
 
 # A command line, its exit code (2 for wrong usage, 1 for anything else), and a part of the message.
@@ -214,6 +215,12 @@ COMMANDS = [
     ("export bert -o x", 1, "bert must be an ELMo checkpoint"),
     ("export checkpoint -o folder", 1, "The output must be a new folder; folder exists"),
     ("export checkpoint -o text.txt", 1, "The output must be a new folder; text.txt exists"),
+    ("export checkpoint -o x --format ONNX", 2, "argument --format: invalid choice: 'ONNX'"),
+    ("export nowhere -o x --format onnx", 1, "nowhere is neither a folder with a checkpoint nor"),
+    ("export bert -o x --format onnx", 1, "bert must be an ELMo checkpoint"),
+    ("export cut-weights -o x --format onnx", 1, "is truncated"),
+    ("export checkpoint -o folder --format onnx", 1, "The output must be a new folder; folder exists"),
+    ("export checkpoint -o no/where --format onnx", 1, "The output must be in an existing folder"),
     ("export checkpoint -o no/where", 1, "The output must be in an existing folder; there is no folder no"),
     # push
     ("push", 2, "required: FOLDER, REPO; see elmo push --help."),
@@ -370,6 +377,7 @@ CALLS = [
     ("convert(Path('nowhere'), Path('x'))", "nowhere"),
     ("convert(Path('folder'), Path('folder'))", "The output must be a new folder; folder exists"),
     ("export_bilm(model, tokenizer, Path('folder'))", "The output must be a new folder; folder exists"),
+    ("export_onnx(model, tokenizer, Path('folder'))", "The output must be a new folder; folder exists"),
     ("push(Path('nowhere'), 'me/elmo')", "nowhere must be the folder of a checkpoint"),
     ("push(Path('checkpoint'), 'a b')", "The repository must have a name like user/elmo"),
     ("find_release('nonsense')", "nonsense"),

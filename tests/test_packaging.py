@@ -28,7 +28,7 @@ def test_every_third_party_import_is_declared(setup_cfg):
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 imported.add(node.module.split(".")[0])
     requirements = [setup_cfg["options"]["install_requires"]]
-    requirements += [setup_cfg["options.extras_require"][extra] for extra in ("convert", "embed", "train")]
+    requirements += [setup_cfg["options.extras_require"][extra] for extra in ("convert", "embed", "onnx", "train")]
     declared = {name.replace("-", "_") for name in re.findall(r"(?m)^([\w-]+)", "\n".join(requirements))}
     assert imported - sys.stdlib_module_names - {"transformers_elmo", "elmo_command"} <= declared
 

@@ -13,17 +13,24 @@ from transformers.utils import cached_file
 
 from .configuration_elmo import ElmoConfig
 from .files import RUST_ERROR, reason
-from .modeling_elmo import ElmoForPreTraining, ElmoModel
+from .modeling_elmo import ElmoForPreTraining, ElmoForTokenClassification, ElmoModel, ElmoPreTrainedModel
 from .tokenization_elmo import ElmoTokenizer
 
 # The checkpoint that ships with the package, a small English ELMo; users may call it "default".
 DEFAULT_CHECKPOINT = str(Path(__file__).parent / "default_checkpoint")
 
 
-def load(checkpoint: str, with_lm_head: bool = False) -> tuple[ElmoModel | ElmoForPreTraining, ElmoTokenizer]:
-    """Load a model and its tokenizer. `with_lm_head` keeps the language-model head of a checkpoint that has one."""
+def load(
+    checkpoint: str, with_lm_head: bool = False, with_classifier: bool = False
+) -> tuple[ElmoPreTrainedModel, ElmoTokenizer]:
+    """Load a model and its tokenizer. `with_lm_head` and `with_classifier` keep the head of a checkpoint with one."""
     config = load_config(checkpoint)
-    model = load_model(checkpoint, config, with_lm_head=with_lm_head and has_lm_head(config))
+    model = load_model(
+        checkpoint,
+        config,
+        with_lm_head=with_lm_head and has_lm_head(config),
+        with_classifier=with_classifier and config.architectures == ["ElmoForTokenClassification"],
+    )
     tokenizer = load_tokenizer(checkpoint)
     check_tokenizer(checkpoint, config, tokenizer)
     return model, tokenizer
@@ -58,10 +65,16 @@ def load_config(checkpoint: str) -> ElmoConfig:
 
 
 def load_model(
-    checkpoint: str, config: ElmoConfig, with_lm_head: bool = False, dtype: torch.dtype | None = None
-) -> ElmoModel | ElmoForPreTraining:
-    """Load the biLM, with the language-model head if asked; a checkpoint without one gets a new, random head."""
-    model_class: type[ElmoModel | ElmoForPreTraining] = ElmoForPreTraining if with_lm_head else ElmoModel
+    checkpoint: str,
+    config: ElmoConfig,
+    with_lm_head: bool = False,
+    with_classifier: bool = False,
+    dtype: torch.dtype | None = None,
+) -> ElmoPreTrainedModel:
+    """Load the biLM, with a head if asked; a checkpoint without a language-model head gets a new, random one."""
+    model_class: type[ElmoPreTrainedModel] = ElmoModel
+    if with_lm_head or with_classifier:
+        model_class = ElmoForPreTraining if with_lm_head else ElmoForTokenClassification
     options: dict[str, Any] = {} if dtype is None else {"dtype": dtype}
     checkpoint = resolve(checkpoint)
     with user_errors(checkpoint):

@@ -34,8 +34,8 @@ AUTO_MAP = {
 }
 # The files that transformers copies into every saved checkpoint.
 HUB_FILES = (
-    *("configuration_elmo.py", "inputs_elmo.py", "lstm_elmo.py", "modeling_elmo.py", "products_elmo.py"),
-    *("softmax_elmo.py", "tokenization_elmo.py"),
+    *("configuration_elmo.py", "inputs_elmo.py", "lstm_elmo.py", "modeling_elmo.py", "padded_elmo.py"),
+    *("products_elmo.py", "softmax_elmo.py", "tokenization_elmo.py"),
 )
 
 

@@ -21,6 +21,24 @@ def check_inputs(
     inputs_embeds: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Check the inputs of a model and return the mask (B, T), true at words."""
+    mask = check_shapes(config, input_ids, char_ids, attention_mask, inputs_embeds)
+    if attention_mask is not None:
+        is_wrong = (attention_mask != 0) & (attention_mask != 1)
+        if is_wrong.any():
+            raise ValueError(
+                f"attention_mask must be 1 at words and 0 at padding, got {attention_mask[is_wrong][0].item()}."
+            )
+    return mask
+
+
+def check_shapes(
+    config: ElmoConfig,
+    input_ids: torch.Tensor | None,
+    char_ids: torch.Tensor | None,
+    attention_mask: torch.Tensor | None,
+    inputs_embeds: torch.Tensor | None,
+) -> torch.Tensor:
+    """Check the shapes and dtypes of the inputs, which are known in an export too, and return the mask (B, T)."""
     ids = {"input_ids": input_ids, "char_ids": char_ids}
     for name, tensor in {**ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}.items():
         if tensor is not None and not isinstance(tensor, torch.Tensor):
@@ -49,11 +67,6 @@ def check_inputs(
         raise ValueError(
             f"attention_mask must have the shape of the words, {tuple(is_word.shape)}, "
             f"got {tuple(attention_mask.shape)}."
-        )
-    is_wrong = (attention_mask != 0) & (attention_mask != 1)
-    if is_wrong.any():
-        raise ValueError(
-            f"attention_mask must be 1 at words and 0 at padding, got {attention_mask[is_wrong][0].item()}."
         )
     return attention_mask.to(is_word.device) != 0
 
@@ -119,7 +132,8 @@ def check_ids(config: ElmoConfig, tensors: dict[str, torch.Tensor | None]) -> to
                 "use the tokenizer of this checkpoint."
             )
         ids[name] = tensor
-    if len({tensor.shape[:2] for tensor in ids.values()}) > 1:
+    first, *others = ids.values()
+    if any(tensor.shape[:2] != first.shape[:2] for tensor in others):
         raise ValueError(
             "input_ids and char_ids must describe the same words, "
             f"got shapes {' and '.join(str(tuple(tensor.shape)) for tensor in ids.values())}."

@@ -34,6 +34,7 @@ from .inputs_elmo import (
     check_ids_in_range,
     check_inputs,
     check_labels,
+    check_shapes,
     check_state,
     check_targets,
     select_layers,
@@ -48,6 +49,7 @@ from .lstm_elmo import (
     requires_grad,
     stacked_products,
 )
+from .padded_elmo import padded_layers
 from .products_elmo import PackedLinear, PlainLinear, PreparedWeights, can_pack
 from .softmax_elmo import full_softmax_loss, sampled_softmax_loss
 
@@ -746,6 +748,14 @@ class ElmoModel(ElmoPreTrainedModel):
             output_state: return the state after the last word. The model itself remembers nothing.
             output_hidden_states: return all layers, or only those whose indices are listed.
         """
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        if torch.compiler.is_exporting():
+            if state is not None or output_state:
+                raise ValueError("A model is exported without state and output_state; got one of them: omit it.")
+            mask = check_shapes(self.config, input_ids, char_ids, attention_mask, inputs_embeds)
+            layers = padded_layers(self.token_encoder, self.bilm, mask, input_ids, char_ids, inputs_embeds)
+            return ElmoModelOutput(self.mix(layers, mask), select_layers(layers, output_hidden_states))
         mask = check_inputs(
             self.config,
             input_ids=input_ids,
@@ -763,8 +773,6 @@ class ElmoModel(ElmoPreTrainedModel):
             check_state(self.config, state, batch_size=len(mask))
         layers, last_state = self.bilm(x, words, packing, state)
         layers = [unpack(layer, packing, mask) for layer in layers]
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
         return ElmoModelOutput(
             last_hidden_state=self.mix(layers, mask),
             hidden_states=select_layers(layers, output_hidden_states),

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from helpers.command import assert_one_sentence, run
+from transformers_elmo import ElmoForTokenClassification, ElmoTokenizer
 from transformers_elmo.convert.releases import RELEASES
 
 JOBS = {  # where each is defined, and what it returns here
@@ -12,6 +14,7 @@ JOBS = {  # where each is defined, and what it returns here
     "convert.job.convert": None,
     "convert.download.download_release": Path("downloaded"),
     "convert.export.export_bilm": None,
+    "convert.onnx.export_onnx": None,
     "convert.push.check_access": None,
     "convert.push.push": "https://hub/commit",
 }
@@ -81,6 +84,19 @@ def test_export(capsys, calls, checkpoint):
     for (_, model, tokenizer, output, options), name in zip(exports, ["ElmoModel", "ElmoForPreTraining"], strict=True):
         assert type(model).__name__ == name and type(tokenizer).__name__ == "ElmoTokenizer"
         assert (output, options) == (Path("out"), {})
+
+
+def test_export_as_onnx_keeps_the_classifier(capsys, calls, checkpoint, tmp_path):
+    tagger = ElmoForTokenClassification.from_pretrained(checkpoint, num_labels=3)
+    tagger.save_pretrained(tmp_path)
+    ElmoTokenizer().save_pretrained(tmp_path)
+    for name in (checkpoint, "default", tmp_path):
+        assert run(capsys, "export", name, "-o", "out", "--format", "onnx") == (0, "", "")
+    exports = [call for call in calls if call[0] == "export_onnx"]
+    names = [(type(model).__name__, type(tokenizer).__name__) for _, model, tokenizer, *_ in exports]
+    assert names == [(name, "ElmoTokenizer") for name in ("ElmoModel", "ElmoModel", "ElmoForTokenClassification")]
+    assert torch.equal(exports[2][1].classifier.weight, tagger.classifier.weight)
+    assert [call[3:] for call in exports] == [(Path("out"), {})] * 3
 
 
 def test_push(capsys, calls):
