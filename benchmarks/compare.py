@@ -255,6 +255,7 @@ class Comparison:
             write_checkpoints(size, sentences, folder)
         self.models = load_models(folder / "checkpoint")
         self.tokenizer = ElmoTokenizer.from_pretrained(folder / "checkpoint")
+        self.batches = batches_of_embed(self.models["fp32"].config, self.tokenizer, sentences)
         self.results: dict[tuple[str, str], dict] = {}  # the best of each workload and system
         self.differences: dict[str, dict] = {}  # of each peer's vectors from ours in fp32
         self.cosines: dict[str, list] = {}  # mean and lowest of each layer, between a precision and fp32
@@ -280,11 +281,9 @@ class Comparison:
             if workload != WHOLE or self.size == MANY_LANGS:
                 for peer in self.peers:
                     yield (workload, peer.name), self.measure_peer(peer, workload, batches)
-        config = self.models["fp32"].config
-        distinct = {word for sentence in self.sentences for word in sentence}
-        batches = batches_of_embed(config, self.tokenizer, self.sentences)
-        for precision in self.models:
-            yield (WHOLE, f"limit, {precision}"), time_products(config, batches, distinct, precision)
+        words = {word for sentence in self.sentences for word in sentence}
+        for precision, model in self.models.items():
+            yield (WHOLE, f"limit, {precision}"), time_products(model.config, self.batches, words, precision)
 
     def measure_peer(self, peer: Peer, workload: str, batches: list[Sentences]) -> dict:
         (self.folder / "sentences.json").write_text(json.dumps(batches))

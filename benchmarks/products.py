@@ -17,7 +17,7 @@ from watch import Watch
 from transformers_elmo import ElmoConfig
 
 MAX_OUTPUTS = 1 << 22  # numbers that one product computes at once; more would be mapped anew by each call
-WORDS_BETWEEN = 64  # expected rows of a packed product, a hint to oneDNN
+ROWS_HINT = 64  # number of rows that oneDNN packs a weight for; any other works too
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.bfloat16}
 
 
@@ -27,14 +27,14 @@ def plain(weight: torch.Tensor, x: torch.Tensor) -> Callable[[int], torch.Tensor
 
 
 def packed(weight: torch.Tensor, x: torch.Tensor) -> Callable[[int], torch.Tensor]:
-    weight = torch.ops.mkldnn._reorder_linear_weight(weight, WORDS_BETWEEN)
+    weight = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS_HINT)
     return lambda rows: torch.ops.mkldnn._linear_pointwise(x[:rows], weight, None, "none", [], "")
 
 
 def quantized(weight: torch.Tensor, x: torch.Tensor) -> Callable[[int], torch.Tensor]:
     scales, zeros = torch.ones(len(weight)), torch.zeros(len(weight), dtype=torch.long)
-    weight = torch.ops.onednn.qlinear_prepack(weight.to(torch.int8), None)
-    x = x.to(torch.uint8)
+    weight = torch.ops.onednn.qlinear_prepack((100 * weight).to(torch.int8), None)
+    x = (200 * x).to(torch.uint8)
     options = scales, zeros, None, 1.0, 0, torch.bfloat16, "none", [], ""
     return lambda rows: torch.ops.onednn.qlinear_pointwise(x[:rows], 1.0, 128, weight, *options)
 
