@@ -192,7 +192,7 @@ def largest_difference(path: Path, expected: list[np.ndarray]) -> float:
         found = list(theirs.values())
     if [array.shape for array in found] != [array.shape for array in expected]:
         raise ValueError(f"the shapes are {[array.shape for array in found]}, not {[a.shape for a in expected]}")
-    return max(float(np.abs(ours - theirs).max()) for ours, theirs in zip(expected, found))
+    return float(np.max([np.abs(ours - theirs).max() for ours, theirs in zip(expected, found)]))  # NaN if one is
 
 
 def cosines(a: list[np.ndarray], b: list[np.ndarray]) -> list[list[float]]:
@@ -291,8 +291,8 @@ class Comparison:
         result = run_peer(title, peer.variable, peer.measurement, self.folder, passes(workload), threads)
         expected = layers_of(self.models["fp32"], self.tokenizer, batches[0][:NUM_CHECKED])
         difference = largest_difference(self.folder / "layers.npz", expected)
-        if difference > TOLERANCE:
-            sys.exit(f"{title}, {self.size}: vectors differ from ours by {difference:.1e}, more than {TOLERANCE}.")
+        if not difference <= TOLERANCE:  # also if it is NaN
+            sys.exit(f"{title}, {self.size}: vectors differ from ours by {difference:.1e}, not at most {TOLERANCE}.")
         before = self.differences.get(peer.name, {"difference": 0.0, "value": 0.0})
         value = max(float(np.abs(layers).max()) for layers in expected)
         self.differences[peer.name] = {
@@ -331,7 +331,7 @@ class Comparison:
             print(f"{precision} and fp32, mean / lowest cosine of a word: {text}")
 
     def ratios(self) -> dict[str, dict[str, float | None]]:
-        """Return the asked-for ratios of each precision, with None for those that have no peer."""
+        """Return how many times as fast each precision is as the peers and the limit; None without a peer."""
         tuned = self.fastest_peer(CORPUS, *SORTED.values(), WHOLE)
         return {
             precision: {
@@ -345,11 +345,24 @@ class Comparison:
             for single in [self.results.get((SINGLE, f"ours, {precision}"), {}).get("words_per_second")]
         }
 
-    def to_json(self) -> list[dict]:
+    def speeds(self) -> list[dict]:
         return [
             {"size": self.size, "workload": workload, "system": system, "busy": result["others"] > QUIET, **result}
             for (workload, system), result in self.results.items()
         ]
+
+
+def to_json(machine: dict, sentences: Sentences, rounds: int, comparisons: list[Comparison]) -> dict:
+    return {
+        "machine": machine,
+        "sentences": len(sentences),
+        "words": sum(map(len, sentences)),
+        "rounds": rounds,
+        "speeds": [row for comparison in comparisons for row in comparison.speeds()],
+        "differences": {comparison.size: comparison.differences for comparison in comparisons},
+        "cosines": {comparison.size: comparison.cosines for comparison in comparisons},
+        "ratios": {comparison.size: comparison.ratios() for comparison in comparisons},
+    }
 
 
 def quotient(a: float | None, b: float | None) -> float | None:
@@ -423,6 +436,8 @@ def parse_arguments() -> argparse.Namespace:
         if unknown:
             parser.error(f"--{option} must be of {', '.join(known)}; got {unknown[0]}")
         setattr(arguments, option, names)
+    if not arguments.sizes or (arguments.memory and arguments.sizes[0] == MANY_LANGS):
+        parser.error("--sizes must name a size; with --memory, small or original first")
     return arguments
 
 
@@ -449,23 +464,14 @@ def main():
         comparison.print_table()
         sys.stdout.flush()
         comparisons.append(comparison)
+        if arguments.json:  # after each size, in case a peer fails later
+            results = to_json(machine, sentences, arguments.rounds, comparisons)
+            arguments.json.write_text(json.dumps(results, indent=1) + "\n")
     print_summary(comparisons)
-    results = {
-        "machine": machine,
-        "sentences": len(sentences),
-        "words": words,
-        "rounds": arguments.rounds,
-        "speeds": [row for comparison in comparisons for row in comparison.to_json()],
-        "differences": {comparison.size: comparison.differences for comparison in comparisons},
-        "cosines": {comparison.size: comparison.cosines for comparison in comparisons},
-        "ratios": {comparison.size: comparison.ratios() for comparison in comparisons},
-    }
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
     if arguments.chart:
         from chart import draw
 
-        draw(results, arguments.chart)
+        draw(to_json(machine, sentences, arguments.rounds, comparisons), arguments.chart)
 
 
 if __name__ == "__main__":

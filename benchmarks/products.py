@@ -2,7 +2,8 @@
 
 The products have the sizes of a pass over given batches and run one after the other, each with the fastest of several
 kernels at its number of rows. Each distinct word goes once through the character encoder and, in each batch, once
-through the input half of the first layer. Nothing else is timed: no gates, no copies, no rounding to int8.
+through the input half of the first layer. Nothing else is timed: no gates, no copies, no rounding to int8. Running both
+directions in parallel can exceed this limit.
 
 Shapes: D character embedding; F filters; H cells and P outputs of one direction.
 """
