@@ -381,6 +381,9 @@ def print_summary(comparisons: list[Comparison]):
             for name, value in ratios.items():
                 if value is not None:
                     print(f"    {name:<54}{value:>8.2f}")
+    busy = [row["busy"] for comparison in comparisons for row in comparison.speeds()]
+    if any(busy):
+        print(f"The machine was busy in {sum(busy)} of {len(busy)} measurements; run this again when it is idle.")
 
 
 def available(peers: list[Peer]) -> list[Peer]:
