@@ -30,7 +30,7 @@ types: .venv/installed
 
 bench: .venv/installed
 	$(BIN)/python benchmarks/tokenizer.py
-	$(BIN)/python benchmarks/model.py
+	$(BIN)/python benchmarks/compare.py
 	$(BIN)/python benchmarks/pretraining.py
 	$(BIN)/python benchmarks/convert.py
 
