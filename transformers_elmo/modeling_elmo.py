@@ -317,12 +317,12 @@ class ElmoTokenEncoder(nn.Module):
         known = self.prepared.get(("words", dtype), [self], dict)
         keys = [row.tobytes() for row in char_ids.to(torch.int32).numpy()]
         vectors = [known.get(key) for key in keys]
-        new = [number for number, vector in enumerate(vectors) if vector is None]
-        for number, vector in zip(new, self.encode(None, char_ids[new])):
-            vectors[number] = vector
-        if len(known) + len(new) > MAX_CACHED_WORDS:
-            known.clear()
-        known.update((keys[number], vectors[number]) for number in new[:MAX_CACHED_WORDS])
+        if new := [number for number, vector in enumerate(vectors) if vector is None]:
+            for number, vector in zip(new, self.encode(None, char_ids[new])):
+                vectors[number] = vector
+            if len(known) + len(new) > MAX_CACHED_WORDS:
+                known.clear()
+            known.update((keys[number], vectors[number]) for number in new[:MAX_CACHED_WORDS])
         return torch.stack(vectors) if vectors else self.encode(None, char_ids)
 
     def encode(self, word_ids: torch.Tensor | None, char_ids: torch.Tensor | None) -> torch.Tensor:
