@@ -40,6 +40,7 @@ from .inputs_elmo import (
     word_mask,
 )
 from .lstm_elmo import Packing, bidirectional_lstm, requires_grad
+from .quantization_elmo import ElmoLinear, Int8Module, register, report_mismatches
 from .softmax_elmo import full_softmax_loss, sampled_softmax_loss
 
 # Words that are convolved at once: limits memory use and does not change the result.
@@ -82,8 +83,8 @@ class ElmoHighway(nn.Module):
 
     def __init__(self, size: int):
         super().__init__()
-        self.transform = nn.Linear(size, size)
-        self.carry = nn.Linear(size, size)
+        self.transform = ElmoLinear(size, size)
+        self.carry = ElmoLinear(size, size)
         self.carry.initial_bias = -2.0  # a new highway mostly passes its input through
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -235,7 +236,7 @@ class ElmoTokenEncoder(nn.Module):
         return F.embedding(inverse, x)  # x[inverse] would sum gradients in an order that changes from run to run
 
 
-class ElmoLSTM(nn.Module):
+class ElmoLSTM(Int8Module):
     """The weights of one direction of one layer, for the equations of `lstm_elmo.py`."""
 
     def __init__(self, config: ElmoConfig):
@@ -249,7 +250,8 @@ class ElmoLSTM(nn.Module):
 
     def forward(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> list[torch.Tensor | None]:
         """Return x, W, R, b, V, h, c in the compute dtype, the forget bias added to b."""
-        weights = [self.input_weight, self.recurrent_weight, self.bias, self.projection_weight]
+        matrices = [self.float_weight(name) for name in ("input_weight", "recurrent_weight")]
+        weights = [*matrices, self.bias, self.projection_weight]
         dtype = compute_dtype(self.bias)
         x, *weights, h, c = [None if tensor is None else tensor.to(dtype) for tensor in (x, *weights, h, c)]
         cells = c.shape[1]
@@ -385,6 +387,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         transformers would load what fits and fill the rest with random numbers. That is right for a new head, the
         mix included, and wrong for the biLM. `ignore_mismatched_sizes` replaces a head of another size with a new one.
         """
+        register()
         try:
             check_index(pretrained_model_name_or_path, kwargs.get("subfolder", ""))
             model, info = super().from_pretrained(
@@ -411,13 +414,23 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     @staticmethod
     def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, *args, **kwargs):
+        expected = model.state_dict()  # on the meta device
+        int8 = {name.removeprefix("elmo.") for name, weight in expected.items() if weight.dtype == torch.int8}
+        if int8:
+            int8.add("lm_head.weight")  # also when only the biLM is loaded
         for file in [file for file in checkpoint_files or [] if file.endswith(".safetensors")]:
             with safe_open(file, framework="pt") as weights:
                 dtypes = {name: weights.get_slice(name).get_dtype() for name in weights.keys()}  # noqa: SIM118
-            for name, dtype in dtypes.items():  # transformers would convert integers to floats
-                if not dtype.startswith(("F", "BF")):
+            for name, dtype in dtypes.items():  # transformers would convert one to the other
+                if name.removeprefix("elmo.") in int8 and dtype != "I8":
+                    raise OSError(f"{file} must contain int8 weights; {name} has type {dtype}.")
+                if name.removeprefix("elmo.") not in int8 and not dtype.startswith(("F", "BF")):
                     raise OSError(f"{file} must contain floating-point weights; {name} has type {dtype}.")
-        return PreTrainedModel._load_pretrained_model(model, state_dict, checkpoint_files, load_config, *args, **kwargs)
+        loading_info, offloaded = PreTrainedModel._load_pretrained_model(
+            model, state_dict, checkpoint_files, load_config, *args, **kwargs
+        )
+        report_mismatches(model, expected, loading_info)
+        return loading_info, offloaded
 
     @staticmethod
     def _finalize_model_loading(model, load_config, loading_info):
@@ -446,6 +459,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     def save_pretrained(self, save_directory, is_main_process: bool = True, *args, **kwargs):
         """Save the model as transformers does, with a model card if the folder lacks one."""
+        if not getattr(self, "is_quantized", False):  # a new model with the configuration of a quantized one
+            self.config.__dict__.pop("quantization_config", None)
         super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
         if self.model_card_writer is not None and is_main_process:
             self.model_card_writer(save_directory)
@@ -463,8 +478,16 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     def freeze_bilm(self, frozen: bool = True):
         """Freeze the biLM and its token encoder or, with `frozen=False`, unfreeze them."""
+        if not frozen and getattr(self, "is_quantized", False):
+            raise ValueError("A quantized biLM cannot be trained, got freeze_bilm=False: call dequantize() first.")
         self.base_model.token_encoder.requires_grad_(not frozen)
         self.base_model.bilm.requires_grad_(not frozen)
+
+    def half(self):
+        return self.to(torch.float16)  # transformers refuses it for quantized models; here int8 stays int8
+
+    def float(self):
+        return self.to(torch.float32)
 
     def resize_token_embeddings(self, new_num_tokens=None, pad_to_multiple_of=None, mean_resizing=True):
         """Resize the word embedding. A character model reads any word and has no such table."""
@@ -673,7 +696,7 @@ class ElmoForPreTrainingOutput(ModelOutput):
     state: BiLMState | None = None
 
 
-class ElmoLMHead(nn.Linear):
+class ElmoLMHead(ElmoLinear):
     """The softmax that both directions share: row r is the word with id r + 1."""
 
     def forward(self, hidden, targets=None, num_samples: int | None = None):
@@ -684,7 +707,8 @@ class ElmoLMHead(nn.Linear):
         """
         if targets is None:
             return super().forward(hidden)
-        softmax = {"weight": self.weight, "bias": self.bias, "dtype": compute_dtype(self.weight)}
+        weight = self.float_weight("weight")
+        softmax = {"weight": weight, "bias": self.bias, "dtype": compute_dtype(weight)}
         if num_samples is not None:
             return sampled_softmax_loss(hidden, targets=targets, num_samples=num_samples, **softmax)
         return [full_softmax_loss(h, targets=rows, **softmax)[0] for h, rows in zip(hidden, targets)]
@@ -710,6 +734,12 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
 
     def resize_token_embeddings(self, new_num_tokens=None, pad_to_multiple_of=None, mean_resizing=True):
         """Resize the word embedding, where there is one, and `lm_head`, whose new rows start as in a new model."""
+        if self.lm_head.weight.dtype == torch.int8:  # each row has a scale of its own, so the old rows stay as they are
+            self.lm_head.dequantize_weight("weight")
+            self.lm_head.requires_grad_(False)
+            table = self.resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+            self.lm_head.quantize_weight("weight")
+            return table
         old = self.lm_head
         table = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
         rows = self.config.vocab_size - 1
