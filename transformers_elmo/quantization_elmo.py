@@ -52,7 +52,9 @@ class Int8Module(nn.Module):
         return dequantize(weight, getattr(self, f"{name}_scale"), self.bias.dtype, self.output_dim)
 
     def set_int8_weight(self, name: str, weight: torch.Tensor, scale: torch.Tensor):
-        setattr(self, name, nn.Parameter(weight, requires_grad=False))
+        parameter = nn.Parameter(weight, requires_grad=False)
+        parameter._is_hf_initialized = True  # else `_init_weights` would fill one that is offloaded to the disk
+        setattr(self, name, parameter)
         self.register_buffer(f"{name}_scale", scale)
 
     def quantize_weight(self, name: str):
