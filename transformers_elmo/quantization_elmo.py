@@ -4,8 +4,8 @@
 
 Int8 are the recurrent weights of the LSTMs, their input weights from the second layer on, the highway layers and
 `lm_head`. Each output has a scale, the buffer NAME_scale, and W = NAME * NAME_scale. All other matrices of the biLM are
-rounded to bfloat16 and stored as such; in memory, they have the dtype that the model was loaded with. Biases, the mix and
-the layers of a head are not rounded. Nothing here depends on the inputs.
+rounded to bfloat16 and stored as such; in memory, they have the dtype that the model was loaded with. Biases, the mix
+and the layers of a head are not rounded.
 
 Shapes: H LSTM cells and P outputs of one direction.
 """
@@ -97,7 +97,7 @@ def int8_weights(model: nn.Module) -> Iterator[tuple[Int8Module, str]]:
             yield highway.transform, "weight"
             yield highway.carry, "weight"
     if hasattr(model, "lm_head"):
-        yield model.lm_head, "weight"  # type: ignore[misc]  # typed `Tensor | Module`
+        yield model.lm_head, "weight"
 
 
 def bfloat16_weights(model: nn.Module) -> list[nn.Parameter]:
