@@ -331,10 +331,15 @@ def test_copies(quantized):
 @pytest.mark.parametrize("inputs", ["characters", "words", "words+characters"])
 def test_resize(tmp_path, inputs):
     model = load_quantized(build(inputs=inputs), tmp_path / "float")
-    expected, rows = outputs(model), model.lm_head.weight
-    model.resize_token_embeddings(15)
-    assert model.lm_head.weight.shape == (14, 5) and model.lm_head.weight_scale.shape == (14,)
-    assert torch.equal(model.lm_head.weight[:10], rows) and model.lm_head.weight.dtype == torch.int8
+    expected, rows, scales = outputs(model), model.lm_head.weight, model.lm_head.weight_scale
+    with pytest.raises(ValueError, match="new_num_tokens must be an integer"):
+        model.resize_token_embeddings(0)
+    assert_equal(outputs(model), expected)
+    for each in (copy.deepcopy(model).to(torch.bfloat16), model):
+        each.resize_token_embeddings(15)
+        assert each.lm_head.weight.shape == (14, 5) and each.lm_head.weight_scale.shape == (14,)
+        assert torch.equal(each.lm_head.weight[:10], rows) and torch.equal(each.lm_head.weight_scale[:10], scales)
+        assert not any(parameter.requires_grad for parameter in each.lm_head.parameters())
     model.config.vocab_size = 11  # the words of the batch
     assert_close([layer[..., :11] for layer in outputs(model)], [layer[..., :11] for layer in expected], 1e-6)
     model.config.vocab_size = 15

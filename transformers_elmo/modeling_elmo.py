@@ -734,12 +734,17 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
 
     def resize_token_embeddings(self, new_num_tokens=None, pad_to_multiple_of=None, mean_resizing=True):
         """Resize the word embedding, where there is one, and `lm_head`, whose new rows start as in a new model."""
-        if self.lm_head.weight.dtype == torch.int8:  # each row has a scale of its own, so the old rows stay as they are
+        if self.lm_head.weight.dtype == torch.int8:
+            rows, scales = self.lm_head.weight, self.lm_head.weight_scale
             self.lm_head.dequantize_weight("weight")
             self.lm_head.requires_grad_(False)
-            table = self.resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-            self.lm_head.quantize_weight("weight")
-            return table
+            try:
+                return self.resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+            finally:
+                self.lm_head.quantize_weight("weight")
+                number = min(len(rows), len(self.lm_head.weight))
+                self.lm_head.weight.data[:number] = rows[:number]  # to the last bit
+                self.lm_head.weight_scale[:number] = scales[:number]
         old = self.lm_head
         table = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
         rows = self.config.vocab_size - 1
