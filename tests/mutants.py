@@ -49,6 +49,27 @@ def in_file(file: str, tests: str, *faults: tuple[str, str, str]) -> list[Mutant
 
 
 MUTANTS = [
+    # quantization
+    *in_file(
+        "quantization_elmo.py",
+        "test_quantization.py -k 'not package'",
+        ("int8: one scale for all outputs", "(1 - output_dim) / MAX_INT8", "(1 - output_dim).clamp(min=1) / MAX_INT8"),
+        ("int8: truncation instead of rounding", ".round_().clamp_(", ".trunc_().clamp_("),
+        ("int8: scales in half precision", "if converted.dtype != torch.float32:", "if False:"),
+        ("int8: input weights of the first layer too", "if index > 0:", "if index >= 0:"),
+        ("int8: bfloat16 weights not rounded until saved", "data.to(torch.bfloat16).to(", "data.to("),
+        ("int8: bfloat16 weights stored as float32", "weight.detach().to(torch.bfloat16) if", "weight.detach() if"),
+        ("int8: wrong shapes accepted", "if weight.shape != expected[name].shape:", "if False:"),
+        ("int8: Trainer accepts a language model", 'trains_head = not hasattr(model, "lm_head")', "trains_head = True"),
+        ("int8: a dequantized biLM stays frozen", "        model.requires_grad_(True)\n", ""),
+    ),
+    *in_file(
+        "modeling_elmo.py",
+        "test_quantization.py -k 'not package'",
+        ("int8: float weights taken for int8", 'in int8 and dtype != "I8"', 'in int8 and dtype == "I32"'),
+        ("int8: a quantized biLM can be unfrozen", "if not frozen and getattr(self", "if frozen and getattr(self"),
+        ("int8: new model saved as quantized", 'self.config.__dict__.pop("quantization_config", None)', "pass"),
+    ),
     # model
     *in_file(
         "modeling_elmo.py",

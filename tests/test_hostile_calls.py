@@ -26,6 +26,7 @@ from transformers_elmo import (
     ElmoForTokenClassification,
     ElmoLanguageModel,
     ElmoModel,
+    ElmoQuantizationConfig,
     ElmoTokenizer,
 )
 from transformers_elmo.command import VERBS
@@ -37,12 +38,14 @@ from transformers_elmo.convert.releases import find_release
 from transformers_elmo.embed.job import embed, read_sentences, write_npz
 from transformers_elmo.pretrain.corpus import Corpus
 from transformers_elmo.pretrain.job import InitialModel, Texts
+from transformers_elmo.quantize import quantize_checkpoint
 from transformers_elmo.text import find_files, read_lines
 
 ROOT = Path(__file__).parents[1]
 NAMES = [
     *(ElmoConfig, ElmoTokenizer, ElmoModel, ElmoForPreTraining, ElmoForTokenClassification, ElmoLanguageModel),
     *(embed, read_sentences, write_npz, find_files, read_lines),
+    *(ElmoQuantizationConfig, quantize_checkpoint),
     *(convert, export_bilm, export_onnx, push, find_release, Corpus, InitialModel, Texts, Path),
 ]
 
@@ -206,6 +209,21 @@ COMMANDS = [
     ("convert not.zip -o x", 1, "not.zip"),
     ("convert not.tar.gz -o x", 1, "not.tar.gz"),
     ("convert not.hdf5 --options nowhere.json -o x", 1, "not.hdf5 must be an HDF5 file"),
+    # quantize
+    ("quantize", 2, "required: -o/--output; see elmo quantize --help."),
+    ("quantize checkpoint", 2, "required: -o/--output"),
+    ("quantize checkpoint -o ''", 2, "must be a path, got an empty one"),
+    ("quantize checkpoint -o x --bits 4", 2, "unrecognized arguments: --bits"),
+    ("quantize nowhere -o x", 1, "nowhere is neither a folder with a checkpoint nor"),
+    ("quantize folder -o x", 1, "folder must be the folder of a checkpoint"),
+    ("quantize bert -o x", 1, "bert must be an ELMo checkpoint"),
+    ("quantize no-weights -o x", 1, "no-weights"),
+    ("quantize cut-weights -o x", 1, "is truncated"),
+    ("quantize not-json -o x", 1, "config.json"),
+    ("quantize unreadable-weights -o x", 1, "A file of unreadable-weights cannot be read: No such device."),
+    ("quantize checkpoint -o folder", 1, "The output must be a new folder; folder exists"),
+    ("quantize checkpoint -o checkpoint", 1, "The output must be a new folder; checkpoint exists"),
+    ("quantize checkpoint -o no/where", 1, "The output must be in an existing folder; there is no folder no"),
     # export
     ("export", 2, "required: -o/--output; see elmo export --help."),
     ("export checkpoint", 2, "required: -o/--output"),
@@ -276,6 +294,12 @@ CALLS = [
     ("ElmoConfig(dropout=-0.1)", "dropout must be at least 0 and below 1"),
     ("ElmoConfig(id2label={0: 'A', 5: 'B'})", "id2label must be a dictionary from the integers 0, 1, 2 ... to labels"),
     ("ElmoForTokenClassification.from_pretrained('checkpoint', id2label=['A'])", "id2label must be a dictionary from"),
+    ("ElmoConfig(quantization_config=8)", "quantization_config must be a dictionary; got quantization_config=8"),
+    ("ElmoQuantizationConfig(bits=4)", 'quantized with bits=8 and quant_method="elmo_int8", got'),
+    ("ElmoQuantizationConfig(quant_method='gptq')", "got {'bits': 8, 'quant_method': 'gptq'}"),
+    ("ElmoQuantizationConfig(load_in_8bit=True)", "'load_in_8bit': True}"),
+    ("model.dequantize()", "You need to first quantize your model"),
+    ("quantize_checkpoint('checkpoint', Path('folder'))", "The output must be a new folder; folder exists"),
     ("ElmoConfig.from_bilm_options({})", "bilm-tf options must have the key 'lstm'"),
     ("ElmoConfig.from_bilm_options({'bidirectional': False})", "ELMo has two directions"),
     ("ElmoTokenizer(vocab='abc')", "vocab must be a list of words or a dictionary"),

@@ -20,6 +20,7 @@ if not getattr(sys.modules.get("elmo_command"), "parsing_arguments", False):
     from .language_model import ElmoLanguageModel
     from .model_card import write_model_card
     from .modeling_elmo import ElmoForPreTraining, ElmoForTokenClassification, ElmoModel, ElmoPreTrainedModel
+    from .quantization_elmo import ElmoQuantizationConfig, register
     from .tokenization_elmo import ElmoTokenizer
 
     AutoConfig.register("elmo", ElmoConfig, exist_ok=True)
@@ -29,6 +30,7 @@ if not getattr(sys.modules.get("elmo_command"), "parsing_arguments", False):
     AutoModelForTextEncoding.register(ElmoConfig, ElmoModel, exist_ok=True)
     AutoModelForTokenClassification.register(ElmoConfig, ElmoForTokenClassification, exist_ok=True)
     ElmoPreTrainedModel.model_card_writer = write_model_card
+    register()
 
 __all__ = [
     "DEFAULT_CHECKPOINT",
@@ -38,5 +40,6 @@ __all__ = [
     "ElmoLanguageModel",
     "ElmoModel",
     "ElmoPreTrainedModel",
+    "ElmoQuantizationConfig",
     "ElmoTokenizer",
 ]

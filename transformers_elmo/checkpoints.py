@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 from transformers.utils import cached_file
@@ -15,6 +15,8 @@ from .configuration_elmo import ElmoConfig
 from .files import RUST_ERROR, reason
 from .modeling_elmo import ElmoForPreTraining, ElmoForTokenClassification, ElmoModel, ElmoPreTrainedModel
 from .tokenization_elmo import ElmoTokenizer
+
+AnyElmo = TypeVar("AnyElmo", bound=ElmoPreTrainedModel)
 
 # The checkpoint that ships with the package, a small English ELMo; users may call it "default".
 DEFAULT_CHECKPOINT = str(Path(__file__).parent / "default_checkpoint")
@@ -75,14 +77,18 @@ def load_model(
     model_class: type[ElmoPreTrainedModel] = ElmoModel
     if with_lm_head or with_classifier:
         model_class = ElmoForPreTraining if with_lm_head else ElmoForTokenClassification
-    options: dict[str, Any] = {} if dtype is None else {"dtype": dtype}
+    return load_as(model_class, checkpoint, config, **({} if dtype is None else {"dtype": dtype}))
+
+
+def load_as(model_class: type[AnyElmo], checkpoint: str, config: ElmoConfig, **options) -> AnyElmo:
+    """Load a model of a class, with options of `from_pretrained`, and check that it has all weights."""
     checkpoint = resolve(checkpoint)
     with user_errors(checkpoint):
         model, report = model_class.from_pretrained(checkpoint, config=config, output_loading_info=True, **options)
     missing = [name for name in report["missing_keys"] if has_lm_head(config) or not name.startswith("lm_head.")]
     if missing:
         raise ValueError(f"{checkpoint} must contain all weights of its ELMo model; {min(missing)} is missing.")
-    for name, weight in model.named_parameters():
+    for name, weight in (*model.named_parameters(), *model.named_buffers()):  # buffers: the scales of int8 weights
         if not weight.isfinite().all():
             raise ValueError(f"The weights of {checkpoint} must be finite numbers; {name} contains NaN or infinity.")
     return model
@@ -113,6 +119,10 @@ def check_tokenizer(checkpoint: str, config: ElmoConfig, tokenizer: ElmoTokenize
 
 def has_lm_head(config: ElmoConfig) -> bool:
     return config.architectures == ["ElmoForPreTraining"]
+
+
+def is_quantized(config: ElmoConfig) -> bool:
+    return getattr(config, "quantization_config", None) is not None
 
 
 def resolve(checkpoint: str) -> str:

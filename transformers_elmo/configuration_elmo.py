@@ -35,7 +35,7 @@ AUTO_MAP = {
 # The files that transformers copies into every saved checkpoint.
 HUB_FILES = (
     *("configuration_elmo.py", "inputs_elmo.py", "lstm_elmo.py", "modeling_elmo.py", "padded_elmo.py"),
-    *("products_elmo.py", "softmax_elmo.py", "tokenization_elmo.py"),
+    *("products_elmo.py", "quantization_elmo.py", "softmax_elmo.py", "tokenization_elmo.py"),
 )
 
 
@@ -249,6 +249,12 @@ class ElmoConfig(PretrainedConfig):
             isinstance(self.id2label, dict) and {*self.id2label} == {*range(max(len(self.id2label), 1))},
             "id2label must be a dictionary from the integers 0, 1, 2 ... to labels",
             "id2label",
+        )
+        quantization = getattr(self, "quantization_config", None)
+        check(
+            quantization is None or hasattr(quantization, "get"),  # a dictionary or an ElmoQuantizationConfig
+            "quantization_config must be a dictionary",
+            "quantization_config",
         )
         names = self.architectures
         check(

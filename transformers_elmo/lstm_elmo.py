@@ -25,7 +25,7 @@ from functools import cache
 import torch
 from torch.autograd.function import once_differentiable
 
-from .products_elmo import Int8Linear, PackedLinear, PlainLinear, StackedLinear
+from .products_elmo import Int8Linear, PackedLinear, PlainLinear, StackedLinear, can_pack
 
 # Gates computed ahead of the time loop in inference: limits memory use and does not change the result. The allocator
 # keeps blocks of this size; larger ones are requested from the system each time.
@@ -258,6 +258,30 @@ def packed_products(input_weight, recurrent_weight, bias, projection) -> LSTMPro
         input=PackedLinear(double_j(input_weight), double_j(bias)),
         recurrent=PackedLinear(double_j(recurrent_weight)),
         projection=None if projection is None else PackedLinear(projection),
+        num_cells=len(bias) // 4,
+    )
+
+
+def int8_products(weights: list, input_bound: float, output_bound: float) -> LSTMProducts:
+    """Pack copies of the weights of one direction: W, R, b, V. R and, from the second layer on, W are int8 with their
+    scales, and are multiplied by numbers of at most the bounds."""
+    input_weight, recurrent_weight, bias, projection = weights
+
+    def pack(weight: torch.Tensor, bias: torch.Tensor | None = None) -> PackedLinear:
+        dtype = torch.bfloat16 if can_pack(torch.bfloat16, weight.device) else torch.float32
+        return PackedLinear(weight.to(dtype), None if bias is None else bias.to(dtype))
+
+    input_linear: Int8Linear | PackedLinear
+    if isinstance(input_weight, tuple):
+        weight, scale = input_weight
+        input_linear = Int8Linear(weight, double_j(scale), input_bound, double_j(bias.float()))
+    else:
+        input_linear = pack(double_j(input_weight), double_j(bias))
+    weight, scale = recurrent_weight
+    return LSTMProducts(
+        input=input_linear,
+        recurrent=Int8Linear(weight, double_j(scale), output_bound),
+        projection=None if projection is None else pack(projection),
         num_cells=len(bias) // 4,
     )
 

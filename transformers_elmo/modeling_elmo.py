@@ -43,6 +43,7 @@ from .inputs_elmo import (
 from .lstm_elmo import (
     Packing,
     bidirectional_lstm,
+    int8_products,
     lstm_inference,
     packed_products,
     plain_products,
@@ -50,7 +51,8 @@ from .lstm_elmo import (
     stacked_products,
 )
 from .padded_elmo import padded_layers
-from .products_elmo import PackedLinear, PlainLinear, PreparedWeights, can_pack
+from .products_elmo import PackedLinear, PlainLinear, PreparedWeights, can_compute_int8, can_pack
+from .quantization_elmo import ElmoLinear, Int8Module, register, report_mismatches
 from .softmax_elmo import full_softmax_loss, sampled_softmax_loss
 
 # Words that are convolved at once: limits memory use and does not change the result.
@@ -95,7 +97,7 @@ def compute_dtype(weight: torch.Tensor, inputs: torch.Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
 
 
-class ElmoLinear(nn.Linear):
+class ElmoPackedLinear(ElmoLinear):
     """A linear layer that packs its weight for inference."""
 
     def __init__(self, in_features: int, out_features: int):
@@ -104,14 +106,18 @@ class ElmoLinear(nn.Linear):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x (n, in) -> (n, out)"""
-        return super().forward(x) if torch.compiler.is_compiling() else self.packed_forward(x)
-
-    def packed_forward(self, x: torch.Tensor) -> torch.Tensor:
-        dtype = compute_dtype(self.weight, x)
+        if torch.compiler.is_compiling():
+            return super().forward(x)
+        dtype = compute_dtype(self.bias, x)
+        if self.is_int8("weight") and can_pack(torch.bfloat16, x.device):
+            dtype = torch.bfloat16  # more precise than int8, and faster than float32
         if requires_grad(x, self.weight, self.bias) or not can_pack(dtype, x.device):
             self.prepared.drop()
             return super().forward(x)
-        return self.prepared.get(dtype, [self], lambda: PackedLinear(self.weight.t().to(dtype), self.bias.to(dtype)))(x)
+        packed = self.prepared.get(
+            dtype, [self], lambda: PackedLinear(self.float_weight("weight").t().to(dtype), self.bias.to(dtype))
+        )
+        return packed(x).to(compute_dtype(self.bias, x))
 
 
 class ElmoHighway(nn.Module):
@@ -119,8 +125,8 @@ class ElmoHighway(nn.Module):
 
     def __init__(self, size: int):
         super().__init__()
-        self.transform = ElmoLinear(size, size)
-        self.carry = ElmoLinear(size, size)
+        self.transform = ElmoPackedLinear(size, size)
+        self.carry = ElmoPackedLinear(size, size)
         self.carry.initial_bias = -2.0  # a new highway mostly passes its input through
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -288,7 +294,7 @@ class ElmoTokenEncoder(nn.Module):
             self.characters = ElmoCharacterEncoder(config)
         # bilm-tf projects only where the sizes differ, ELMoForManyLangs always.
         if width != config.output_dim or config.inputs == "words+characters":
-            self.projection = ElmoLinear(width, config.output_dim)
+            self.projection = ElmoPackedLinear(width, config.output_dim)
 
     def forward(
         self, word_ids: torch.Tensor | None, char_ids: torch.Tensor | None
@@ -336,7 +342,7 @@ class ElmoTokenEncoder(nn.Module):
         return x if self.projection is None else self.projection(x)
 
 
-class ElmoLSTM(nn.Module):
+class ElmoLSTM(Int8Module):
     """The weights of one direction of one layer, for the equations of `lstm_elmo.py`."""
 
     def __init__(self, config: ElmoConfig):
@@ -348,15 +354,23 @@ class ElmoLSTM(nn.Module):
         self.projection_weight = nn.Parameter(torch.empty(cells, size)) if config.projection_dim is not None else None
         self.forget_bias = config.forget_bias
 
-    def forward(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> list[torch.Tensor | None]:
-        """Return x, W, R, b, V, h, c in the compute dtype, the forget bias added to b."""
-        weights = [self.input_weight, self.recurrent_weight, self.bias, self.projection_weight]
+    def forward(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor, keep_int8: bool = False) -> list:
+        """Return x, W, R, b, V, h, c in the compute dtype, the forget bias added to b.
+
+        With `keep_int8`, int8 weights are returned as they are, with their scales: (P, 4H), (4H,)
+        """
         dtype = compute_dtype(self.bias, x)
-        x, *weights, h, c = [None if tensor is None else tensor.to(dtype) for tensor in (x, *weights, h, c)]
+        x, bias, projection, h, c = [
+            None if tensor is None else tensor.to(dtype) for tensor in (x, self.bias, self.projection_weight, h, c)
+        ]
+        weights = [
+            self.int8_weight(name) if keep_int8 and self.is_int8(name) else self.float_weight(name).to(dtype)
+            for name in ("input_weight", "recurrent_weight")
+        ]
         cells = c.shape[1]
         # TensorFlow adds the forget bias at run time, so the weights do not contain it.
-        weights[2] = weights[2] + self.forget_bias * (torch.arange(4 * cells, device=x.device) // cells == 1).to(dtype)
-        return [x, *weights, h, c]
+        bias = bias + self.forget_bias * (torch.arange(4 * cells, device=x.device) // cells == 1).to(dtype)
+        return [x, *weights, bias, projection, h, c]
 
 
 class ElmoLayer(GradientCheckpointingLayer):
@@ -369,6 +383,10 @@ class ElmoLayer(GradientCheckpointingLayer):
         self.residual = config.use_skip_connections and index > 0
         self.dropout = config.dropout
         self.cell_clip, self.output_clip = config.cell_clip, config.projection_clip
+        # The largest possible h, None for no limit: without a projection it is o * tanh(c). The layers below have added
+        # their h to x.
+        self.h_bound = 1.0 if config.projection_dim is None else config.projection_clip
+        self.num_summed = index if config.use_skip_connections else 1
         self.prepared = PreparedWeights()
 
     def forward(self, forward_x, backward_x, h, c, batch_sizes: list[int], words=None, same_start: bool = False):
@@ -377,7 +395,7 @@ class ElmoLayer(GradientCheckpointingLayer):
         With `words`, forward_x and backward_x (U, P) are distinct words, and words (N,) of each direction the row that
         each of its steps reads. `same_start`: all sentences start with the same word from a zero state.
         """
-        lstms, x = (self.forward_lstm, self.backward_lstm), (forward_x, backward_x)
+        lstms, x = (self.forward_lstm, self.backward_lstm), [forward_x, backward_x]
         # Dropout is for training the biLM itself: a frozen biLM gives the same vectors in training mode.
         drops = [self.dropout > 0 and self.training and lstm.bias.requires_grad for lstm in lstms]
         wants_grad = requires_grad(*x, h, c, *self.parameters())
@@ -404,14 +422,25 @@ class ElmoLayer(GradientCheckpointingLayer):
         lstms = self.forward_lstm, self.backward_lstm
         options = batch_sizes, self.cell_clip, self.output_clip, same_start
 
-        def weights() -> list[list[torch.Tensor]]:
+        def weights(keep_int8: bool = False) -> list[list]:
             """W, R, b, V of each direction"""
-            return [lstm(*each)[1:5] for lstm, *each in zip(lstms, x, h, c)]
+            return [lstm(*each, keep_int8=keep_int8)[1:5] for lstm, *each in zip(lstms, x, h, c)]
 
         dtype, size = compute_dtype(lstms[0].bias, h), lstms[0].recurrent_weight.nbytes
         h = h.to(dtype)
         with torch.autocast(h.device.type, enabled=False):
-            if not can_pack(dtype, h.device):
+            if lstms[0].is_int8("recurrent_weight") and self.h_bound is not None and can_compute_int8(h.device):
+                bound = self.h_bound
+                products = self.prepared.get(
+                    ("int8", dtype),
+                    lstms,
+                    lambda: [
+                        int8_products(each, input_bound=self.num_summed * bound, output_bound=bound)
+                        for each in weights(keep_int8=True)
+                    ],
+                )
+                h = h.clamp(-bound, bound)  # a state can be of another origin
+            elif not can_pack(dtype, h.device):
                 products = [plain_products(*each) for each in weights()]
             elif h.shape[1] <= STACKED_SENTENCES and dtype == torch.float32 and size <= STACKED_BYTES:
                 stacked = self.prepared.get("stacked", lstms, lambda: stacked_products(*zip(*weights())))
@@ -454,7 +483,12 @@ class ElmoBiLM(nn.Module):
         return h, c
 
     def run_layers(
-        self, x: torch.Tensor, words: Sequence[torch.Tensor], batch_sizes: list[int], state: BiLMState, same_start=False
+        self,
+        x: torch.Tensor,
+        words: Sequence[torch.Tensor] | None,
+        batch_sizes: list[int],
+        state: BiLMState,
+        same_start: bool = False,
     ) -> tuple[list[tuple[torch.Tensor, torch.Tensor]], BiLMState]:
         """Distinct words x (U, P), rows of x in the reading order of each direction (N,)
         -> outputs of each layer and direction (N, P), last state"""
@@ -532,6 +566,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         transformers would load what fits and fill the rest with random numbers. That is right for a new head, the
         mix included, and wrong for the biLM. `ignore_mismatched_sizes` replaces a head of another size with a new one.
         """
+        register()
         try:
             check_index(pretrained_model_name_or_path, kwargs.get("subfolder", ""))
             model, info = super().from_pretrained(
@@ -558,13 +593,23 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     @staticmethod
     def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, *args, **kwargs):
+        expected = model.state_dict()  # on the meta device
+        int8 = {name.removeprefix("elmo.") for name, weight in expected.items() if weight.dtype == torch.int8}
+        if int8:
+            int8.add("lm_head.weight")  # also when only the biLM is loaded
         for file in [file for file in checkpoint_files or [] if file.endswith(".safetensors")]:
             with safe_open(file, framework="pt") as weights:
                 dtypes = {name: weights.get_slice(name).get_dtype() for name in weights.keys()}  # noqa: SIM118
-            for name, dtype in dtypes.items():  # transformers would convert integers to floats
-                if not dtype.startswith(("F", "BF")):
+            for name, dtype in dtypes.items():  # transformers would convert one to the other
+                if name.removeprefix("elmo.") in int8 and dtype != "I8":
+                    raise OSError(f"{file} must contain int8 weights; {name} has type {dtype}.")
+                if name.removeprefix("elmo.") not in int8 and not dtype.startswith(("F", "BF")):
                     raise OSError(f"{file} must contain floating-point weights; {name} has type {dtype}.")
-        return PreTrainedModel._load_pretrained_model(model, state_dict, checkpoint_files, load_config, *args, **kwargs)
+        loading_info, offloaded = PreTrainedModel._load_pretrained_model(
+            model, state_dict, checkpoint_files, load_config, *args, **kwargs
+        )
+        report_mismatches(model, expected, loading_info)
+        return loading_info, offloaded
 
     @staticmethod
     def _finalize_model_loading(model, load_config, loading_info):
@@ -593,6 +638,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     def save_pretrained(self, save_directory, is_main_process: bool = True, *args, **kwargs):
         """Save the model as transformers does, with a model card if the folder lacks one."""
+        if not getattr(self, "is_quantized", False):  # a new model with the configuration of a quantized one
+            self.config.__dict__.pop("quantization_config", None)
         super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
         if self.model_card_writer is not None and is_main_process:
             self.model_card_writer(save_directory)
@@ -610,8 +657,16 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
     def freeze_bilm(self, frozen: bool = True):
         """Freeze the biLM and its token encoder or, with `frozen=False`, unfreeze them."""
+        if not frozen and getattr(self, "is_quantized", False):
+            raise ValueError("A quantized biLM cannot be trained, got freeze_bilm=False: call dequantize() first.")
         self.base_model.token_encoder.requires_grad_(not frozen)
         self.base_model.bilm.requires_grad_(not frozen)
+
+    def half(self):
+        return self.to(torch.float16)  # transformers refuses it for quantized models; here int8 stays int8
+
+    def float(self):
+        return self.to(torch.float32)
 
     def resize_token_embeddings(self, new_num_tokens=None, pad_to_multiple_of=None, mean_resizing=True):
         """Resize the word embedding. A character model reads any word and has no such table."""
@@ -828,7 +883,7 @@ class ElmoForPreTrainingOutput(ModelOutput):
     state: BiLMState | None = None
 
 
-class ElmoLMHead(nn.Linear):
+class ElmoLMHead(ElmoLinear):
     """The softmax that both directions share: row r is the word with id r + 1."""
 
     def forward(self, hidden, targets=None, num_samples: int | None = None):
@@ -839,7 +894,8 @@ class ElmoLMHead(nn.Linear):
         """
         if targets is None:
             return super().forward(hidden)
-        softmax = {"weight": self.weight, "bias": self.bias, "dtype": compute_dtype(self.weight, hidden[0])}
+        weight = self.float_weight("weight")
+        softmax = {"weight": weight, "bias": self.bias, "dtype": compute_dtype(weight, hidden[0])}
         if num_samples is not None:
             return sampled_softmax_loss(hidden, targets=targets, num_samples=num_samples, **softmax)
         return [full_softmax_loss(h, targets=rows, **softmax)[0] for h, rows in zip(hidden, targets)]
@@ -865,6 +921,17 @@ class ElmoForPreTraining(ElmoPreTrainedModel):
 
     def resize_token_embeddings(self, new_num_tokens=None, pad_to_multiple_of=None, mean_resizing=True):
         """Resize the word embedding, where there is one, and `lm_head`, whose new rows start as in a new model."""
+        if self.lm_head.weight.dtype == torch.int8:
+            rows, scales = self.lm_head.weight, self.lm_head.weight_scale
+            self.lm_head.dequantize_weight("weight")
+            self.lm_head.requires_grad_(False)
+            try:
+                return self.resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+            finally:
+                self.lm_head.quantize_weight("weight")
+                number = min(len(rows), len(self.lm_head.weight))
+                self.lm_head.weight.data[:number] = rows[:number]  # to the last bit
+                self.lm_head.weight_scale[:number] = scales[:number]
         old = self.lm_head
         table = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
         rows = self.config.vocab_size - 1

@@ -95,7 +95,7 @@ class Int8Linear:
 
     def quantize(self, x: torch.Tensor) -> torch.Tensor:
         """Round x to multiples of `step`: 128 + x / step, from 1 to 255"""
-        return torch.add(128.5, x, alpha=1 / self.step).to(torch.uint8)
+        return torch.add(x.float() / self.step, 128.5).to(torch.uint8)  # rounds down
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x (n, in) -> (n, out)"""
@@ -107,10 +107,10 @@ class Int8Linear:
         )
 
     def add(self, sums: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Return sums + x W, in place: sums (n, out), x (n, in)"""
+        """Return sums + x W: sums (n, out), which are overwritten if they are float32, x (n, in)"""
         weight = self.weight, self.scale, self.zero_points
         return torch.ops.onednn.qlinear_pointwise.binary(
-            *(self.quantize(x), self.step, 128, *weight, sums, None, 1.0, 0, torch.float32, 1.0, 0),
+            *(self.quantize(x), self.step, 128, *weight, sums.float(), None, 1.0, 0, torch.float32, 1.0, 0),
             *("sum", 1.0, "none", [], ""),
         )
 
@@ -142,16 +142,17 @@ class PreparedWeights:
 
     def __init__(self):
         self.copies: dict[Any, Any] = {}
-        self.weights = self.sample = None
+        self.weights: list[tuple[int, int]] | None = None
+        self.sample: torch.Tensor | None = None
 
     def get(self, kind: Any, modules: Iterable[nn.Module], make: Callable[[], Any]) -> Any:
         """Return what `make` has returned for this kind of product since weights of the modules last changed."""
         if any(hasattr(part, "_hf_hook") for module in modules for part in module.modules()):
             return make()  # accelerate offloads the weights, which exist only while a module is called
-        weights = [weight for module in modules for weight in module.parameters()]
+        weights = [weight for module in modules for weight in (*module.parameters(), *module.buffers())]
         state = [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in weights]
         sample = torch.cat([self.some_elements(weight) for weight in weights])
-        if state != self.weights or not torch.equal(sample, self.sample):
+        if state != self.weights or self.sample is None or not torch.equal(sample, self.sample):
             self.copies, self.weights, self.sample = {}, state, sample
         if (copy := self.copies.get(kind)) is None:
             copy = self.copies[kind] = make()
@@ -163,7 +164,7 @@ class PreparedWeights:
         return weight.detach().view(-1)[:: weight.numel() // SAMPLES | 1]
 
     def drop(self):
-        self.__init__()
+        self.copies, self.weights, self.sample = {}, None, None
 
     def __reduce__(self):
         return type(self), ()

@@ -32,6 +32,7 @@ def test_sample(library, tmp_path):
         tmp_path,
         {"job": "embed", "errors": ERRORS, "every": 3},
         {"job": "export", "errors": ERRORS, "every": 4, "start": 2},
+        {"job": "quantize", "errors": ERRORS, "every": 23, "start": 3},
         {"job": "convert", "errors": ERRORS, "every": 17},
         {"job": "push", "errors": ["EIO", "EACCES"], "kinds": READS, "every": 9},
         {"job": "pretrain", "errors": ERRORS, "every": 101, "start": 6},
@@ -39,13 +40,13 @@ def test_sample(library, tmp_path):
         {"job": "embed", "signals": ["SIGKILL", "SIGINT", "SIGTERM"], "times": 3, "seed": 0},
         {"job": "pretrain", "signals": ["SIGKILL"], "times": 1, "seed": 0},
     )
-    assert_no_problems(reports[:6])
-    assert [report["problems"] for report in reports[6:]] == [[], []]  # the signals may have come too late
+    assert_no_problems(reports[:7])
+    assert [report["problems"] for report in reports[7:]] == [[], []]  # the signals may have come too late
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("job", ["embed", "export", "convert", "push", "pretrain", "resume"])
+@pytest.mark.parametrize("job", ["embed", "quantize", "export", "convert", "push", "pretrain", "resume"])
 def test_every_operation(library, tmp_path, job):
     """Every operation fails once with each error."""
     plans = [{"job": job, "errors": [error]} for error in ERRORS]
@@ -63,7 +64,7 @@ def test_every_operation(library, tmp_path, job):
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("job", ["embed", "export", "convert", "push", "pretrain", "resume"])
+@pytest.mark.parametrize("job", ["embed", "quantize", "export", "convert", "push", "pretrain", "resume"])
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGINT", "SIGTERM"])
 def test_signals_at_random_moments(library, tmp_path, job, name):
     times = 5 if job in ("pretrain", "resume") else 40

@@ -108,11 +108,12 @@ VARYING = ("training_args.bin", "checksums.json")
 REPO = "test-user/elmo"
 FINAL_FILES = (
     "README.md config.json model.safetensors tokenizer.json tokenizer_config.json configuration_elmo.py "
-    "inputs_elmo.py lstm_elmo.py modeling_elmo.py softmax_elmo.py tokenization_elmo.py"
+    "inputs_elmo.py lstm_elmo.py modeling_elmo.py quantization_elmo.py softmax_elmo.py tokenization_elmo.py"
 )
 RESULT_OF_TRAINING = tuple(f"run/{name}" for name in FINAL_FILES.split())
 JOBS = {
     "embed": Job("embed checkpoint text.txt -o vectors.npz", ("vectors.npz",), prepare_embed),
+    "quantize": Job("quantize checkpoint -o out", ("out",), save_checkpoint),
     "export": Job("export checkpoint -o out", ("out",), save_checkpoint),
     "convert": Job("convert source -o out", ("out",), prepare_convert),
     "push": Job(f"push checkpoint {REPO}", ("pushed",), prepare_push),

@@ -31,6 +31,7 @@ VERBS = {
     "embed": "compute contextual vectors for the words of a text",
     "pretrain": "train an ELMo on raw text",
     "convert": "convert a released ELMo to a checkpoint",
+    "quantize": "make a checkpoint smaller: int8 weights",
     "export": "write a checkpoint for bilm-tf and AllenNLP, or as ONNX",
     "push": "push a checkpoint to the Hub",
 }

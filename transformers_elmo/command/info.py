@@ -18,7 +18,7 @@ examples:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from ..checkpoints import load
+    from ..checkpoints import is_quantized, load
 
     model, tokenizer = load(arguments.checkpoint)
     config = model.config
@@ -43,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     words = tokenizer.vocab_size - len(tokenizer.all_special_tokens)
     vocabulary = f"{words:,} words and {len(tokenizer.all_special_tokens)} special tokens" if words > 0 else "none"
     weights = ", ".join(f"{name} {weight:.3f}" for name, weight in model.layer_weights().items())
+    dtypes = ["int8"] * is_quantized(config) + [str(model.dtype).removeprefix("torch.")]
     table = [
         ("checkpoint", [arguments.checkpoint]),
         ("architecture", config.architectures or ["ElmoModel"]),
@@ -51,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         ("vectors", [f"{config.hidden_size} dimensions, {config.num_hidden_layers + 1} layers"]),
         ("mix", [f"{config.mix}: {weights}" + (", layer norm" if config.mix_layer_norm else "")]),
         ("vocabulary", [vocabulary]),
-        ("parameters", [f"{model.num_parameters():,} ({str(model.dtype).removeprefix('torch.')})"]),
+        ("parameters", [f"{model.num_parameters():,} ({' and '.join(dtypes)})"]),
     ]
     for name, lines in table:
         for line in lines:

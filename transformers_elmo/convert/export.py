@@ -2,6 +2,7 @@
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """Export a checkpoint to the files that bilm-tf and AllenNLP read."""
 
+import copy
 import io
 import json
 from pathlib import Path
@@ -26,6 +27,9 @@ def export_bilm(model: ElmoPreTrainedModel, tokenizer: ElmoTokenizer, output: Pa
     """
     check_expressible(model.config, tokenizer)
     h5py = import_h5py("Writing .hdf5 files")
+    if getattr(model, "is_quantized", False):
+        print("note         the int8 weights were converted to float32")
+        model = copy.deepcopy(model).dequantize()
     weights = {name.removeprefix("elmo."): p.detach() for name, p in model.named_parameters()}
     has_words = tokenizer.vocab_size > len(tokenizer.all_special_tokens)
     check_new_folder(output)

@@ -190,7 +190,8 @@ def check_checkpoint(folder: Path) -> tuple[ElmoConfig, int, list[str]]:
     for name in weights:
         try:
             with safe_open(folder / name, "pt") as file:
-                num_parameters += sum(math.prod(file.get_slice(key).get_shape()) for key in file.keys())  # noqa: SIM118
+                names = [key for key in file.keys() if not key.endswith("_scale")]  # noqa: SIM118
+                num_parameters += sum(math.prod(file.get_slice(key).get_shape()) for key in names)
         except OSError as error:
             raise OSError(f"{folder / name} cannot be read: {reason(error)}.") from error
         except SafetensorError as error:

@@ -22,7 +22,7 @@ from transformers import TrainerCallback, set_seed
 from transformers.integrations import get_available_reporting_integrations
 from transformers.trainer_callback import PrinterCallback, TrainerState
 
-from ..checkpoints import has_lm_head, load_config, load_model, load_tokenizer
+from ..checkpoints import has_lm_head, is_quantized, load_config, load_model, load_tokenizer
 from ..configuration_elmo import ElmoConfig
 from ..files import new_file, new_files, one_line, read_json
 from ..model_card import model_card
@@ -238,7 +238,8 @@ class InitialModel:
             check_memory(config, recipe)
         if not self.checkpoint:
             return ElmoForPreTraining(config), tokenizer
-        return load_model(self.checkpoint, config, with_lm_head=True, dtype=torch.float32), tokenizer
+        model = load_model(self.checkpoint, config, with_lm_head=True, dtype=torch.float32)
+        return model.dequantize() if is_quantized(config) else model, tokenizer
 
     def select_vocabulary(self, corpus: Corpus) -> list[str]:
         if self.vocab_file:
