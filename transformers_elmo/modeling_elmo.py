@@ -60,7 +60,7 @@ CONVOLUTION_WORDS = 64
 # In inference, at most this many sentences are read in both directions at once, if an LSTM weight is this small. Then a
 # step is so short that calls cost more than products. The direction is part of the product, which rounds otherwise.
 STACKED_SENTENCES = 4
-STACKED_BYTES = 1 << 22
+STACKED_BYTES = 1 << 23
 
 # Words whose context-free vectors are kept for the next batches in inference.
 MAX_CACHED_WORDS = 1 << 15

@@ -63,18 +63,20 @@ class PackedLinear:
         typical_rows = 64
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.t().contiguous(), typical_rows)
         self.bias, self.dtype, self.out_features = bias, weight.dtype, weight.shape[1]
+        # oneDNN computes the long sum of a single row in parts. Two rows take the same time.
+        self.min_rows = 2 if weight.shape[0] > 1024 else 1
         self.nbytes = weight.nbytes
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x (n, in) -> (n, out)"""
         x = x.to(self.dtype)
-        if len(x) < 2:  # oneDNN sums a single row in another order; two rows take the same time
+        if len(x) < self.min_rows:
             return self(x.repeat(2, 1))[:1] if len(x) else x.new_empty(0, self.out_features)
         return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
 
     def add(self, sums: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Return sums + x W: sums (n, out), x (n, in)"""
-        if len(x) < 2:
+        if len(x) < self.min_rows:
             return self.add(sums.repeat(2, 1), x.repeat(2, 1))[:1]
         return torch.ops.mkldnn._linear_pointwise.binary(x, sums, self.weight, None, "add")
 
@@ -90,12 +92,12 @@ class Int8Linear:
         self.weight = torch.ops.onednn.qlinear_prepack(weight.t().contiguous(), None)
         self.scale, self.bias = scale, bias
         self.zero_points = torch.zeros(len(scale), dtype=torch.int64)
-        self.step = bound / 127
+        self.step, self.zero = bound / 127, torch.tensor([128.5])
         self.nbytes = weight.nbytes
 
     def quantize(self, x: torch.Tensor) -> torch.Tensor:
         """Round x to multiples of `step`: 128 + x / step, from 1 to 255"""
-        return torch.add(x.float() / self.step, 128.5).to(torch.uint8)  # rounds down
+        return torch.add(self.zero, x, alpha=1 / self.step).to(torch.uint8)  # which rounds down
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x (n, in) -> (n, out)"""
