@@ -194,35 +194,35 @@ if hasattr(os, "register_at_fork"):
 def lstm_forward(x, input_weight, recurrent_weight, bias, projection, h0, c0, batch_sizes, cell_clip, output_clip):
     """Run one direction: x (N, P), h0 (B, P), c0 (B, H) -> outputs (N, P), last h, last c, gates (N, 4H), cells (N, H)
 
-    Gates, after their activations, and cells are saved for the backward pass.
+    Gates and cells are saved for the backward pass: i, f, o and sigmoid(2j), and -2c; see `gates_to_hidden`.
     """
     size = c0.shape[1]
     outputs = x.new_empty(len(x), h0.shape[1])  # (N, P)
     gates = torch.addmm(bias, x, input_weight)  # (N, 4H)
     cells = x.new_empty(len(x), size)  # (N, H)
-    last_h, last_c = h0.clone(), c0.clone()  # (B, P), (B, H)
+    last_h, last_cell = h0.clone(), c0 * -2  # (B, P), (B, H)
     # Every call into torch makes the other direction wait for the interpreter, so all views are made at once.
-    views = gates, gates[:, : 3 * size], *gates.split(size, 1), cells, outputs
+    views = gates, *gates.split(size, 1), cells, outputs
     steps = zip(*[view.split(batch_sizes) for view in views], [*batch_sizes[1:], 0])
-    h, c = [state[: batch_sizes[0] if batch_sizes else 0] for state in (h0, c0)]
-    for gate, sigmoids, i, f, o, j, cell, output, remaining in steps:
+    h, before = [state[: batch_sizes[0] if batch_sizes else 0] for state in (h0, last_cell)]
+    for gate, i, f, o, j, cell, output, remaining in steps:
         add_product_(gate, h, recurrent_weight)
-        sigmoids.sigmoid_()
-        tanh_(j)
-        torch.mul(c, f, out=cell).addcmul_(i, j)
+        j.mul_(2)
+        gate.sigmoid_()
+        torch.mul(before, f, out=cell).add_(torch.addcmul(i, i, j, value=-2), alpha=2)
         if cell_clip is not None:
-            cell.clamp_(-cell_clip, cell_clip)
-        hidden = tanh_(cell.clone()).mul_(o)
+            cell.clamp_(-2 * cell_clip, 2 * cell_clip)
+        hidden = torch.addcmul(o, o, torch.sigmoid(cell), value=-2)
         if projection is None:
             output.copy_(hidden)
         else:
             add_product_(output.zero_(), hidden, projection)
             if output_clip is not None:
                 output.clamp_(-output_clip, output_clip)
-        h, c = output[:remaining], cell[:remaining]
+        h, before = output[:remaining], cell[:remaining]
         if remaining < (n := len(cell)):  # the shortest sentences end here
-            last_h[remaining:n], last_c[remaining:n] = output[remaining:], cell[remaining:]
-    return outputs, last_h, last_c, gates, cells
+            last_h[remaining:n], last_cell[remaining:n] = output[remaining:], cell[remaining:]
+    return outputs, last_h, last_cell * -0.5, gates, cells
 
 
 @dataclass
@@ -401,13 +401,7 @@ def add_product_(sums: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> t
     return sums.add_(torch.bmm(x.transpose(0, 1), weight).sum(0))  # bmm: (PRODUCT_PARTS, n, b)
 
 
-def tanh_(x: torch.Tensor) -> torch.Tensor:
-    """tanh x = 2 sigmoid(2x) - 1, in place: on a CPU a third of the time of `torch.tanh_`, and off by 2e-7 at most."""
-    return x.mul_(2).sigmoid_().mul_(2).sub_(1)
-
-
-# grad * y * (1 - y), grad * (1 - y * y), and grad where y is strictly between two limits, else 0: each in one pass and,
-# with grad_input, in place.
+# grad * y * (1 - y), grad * (1 - y * y), and grad where y is strictly between two limits, else 0: each in one pass.
 sigmoid_backward, tanh_backward = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
 clamp_backward = torch.ops.aten.hardtanh_backward
 
@@ -417,49 +411,58 @@ def lstm_backward(inputs, saved, grad_outputs, needs_grad, batch_sizes, cell_cli
     x, input_weight, recurrent_weight, _, projection, h0, c0 = inputs
     outputs, gates, cells = saved
     d_outputs, d_h, d_c = [grad.clone() for grad in grad_outputs]  # (N, P), (B, P), (B, H)
-    d_gates = torch.empty_like(gates)  # (N, 4H)
-    hidden = torch.empty_like(cells)  # (N, H) o * tanh(c), before the projection
     # clamp rounds its limits to the dtype of x, hardtanh_backward compares in float32.
     cell_clip, output_clip = [
-        clip if clip is None else torch.tensor(clip, dtype=x.dtype).item() for clip in (cell_clip, output_clip)
+        clip if clip is None else torch.tensor(clip, dtype=x.dtype).item()
+        for clip in (None if cell_clip is None else 2 * cell_clip, output_clip)
     ]
     size = c0.shape[1]
-    tensors = cells, outputs, d_outputs, hidden, *gates.split(size, 1), d_gates, *d_gates.split(size, 1)
-    steps = [tensor.split(batch_sizes) for tensor in tensors]
-    # The state before each step: the initial one, then that of the previous step.
-    h_before, c_before = [
-        [first[:n] for n in batch_sizes[:1]] + [step[:n] for step, n in zip(later, batch_sizes[1:])]
-        for first, later in ((h0, steps[1]), (c0, steps[0]))
-    ]
+
+    def before(first: torch.Tensor, later: torch.Tensor) -> torch.Tensor:
+        """The state before each step: the initial one, then that of the previous step."""
+        steps = zip((first, *later.split(batch_sizes)), batch_sizes)
+        return torch.cat([state[:n] for state, n in steps]) if batch_sizes else later
+
+    # What does not depend on other gradients is computed for all steps at once: d hidden / d c, and the derivatives of
+    # c by i, f, j and of hidden by o, before the activations.
+    i, f, o, j = gates.split(size, 1)  # (N, H)
+    j = 2 * j - 1  # tanh(j)
+    tanh_c = torch.sigmoid(cells).mul_(-2).add_(1)  # (N, H)
+    hidden = o * tanh_c  # (N, H), before the projection
+    d_hidden_d_c = tanh_backward(o, tanh_c)  # (N, H)
+    d_gates = torch.empty_like(gates)  # (N, 4H)
+    d_i, d_f, d_o, d_j = d_gates.split(size, 1)
+    d_i.copy_(sigmoid_backward(j, i))
+    d_f.copy_(sigmoid_backward(before(c0, cells * -0.5), f))
+    d_o.copy_(sigmoid_backward(tanh_c, o))
+    d_j.copy_(tanh_backward(i, j))
+
+    tensors = cells, outputs, d_outputs, d_hidden_d_c, f, d_gates, d_gates.view(-1, 4, size)[:, :2], d_o, d_j
     projection_t = None if projection is None else projection.t()
     recurrent_weight_t = recurrent_weight.t()
-    for c, out, d_out, hid, i, f, o, j, d_gate, d_i, d_f, d_o, d_j, before in reversed([*zip(*steps, c_before)]):
-        n = len(c)
+    for cell, out, d_out, d_hid_d_c, f, d_gate, d_if, d_o, d_j in reversed(
+        [*zip(*[tensor.split(batch_sizes) for tensor in tensors])]
+    ):
+        n = len(cell)
         d_h_now, d_cell = d_h[:n], d_c[:n]
         d_out.add_(d_h_now)
-        tanh_c = tanh_(c.clone())
-        torch.mul(o, tanh_c, out=hid)
         d_hidden = d_out
         if projection is not None:
             if output_clip is not None:
                 clamp_backward(d_out, out, -output_clip, output_clip, grad_input=d_out)
             d_hidden = d_out @ projection_t
-        sigmoid_backward(torch.mul(d_hidden, tanh_c, out=d_o), o, grad_input=d_o)
-        d_cell.add_(tanh_backward(d_hidden * o, tanh_c))
+        d_cell.addcmul_(d_hidden, d_hid_d_c)
         if cell_clip is not None:
-            clamp_backward(d_cell, c, -cell_clip, cell_clip, grad_input=d_cell)
-        sigmoid_backward(torch.mul(d_cell, j, out=d_i), i, grad_input=d_i)
-        sigmoid_backward(torch.mul(d_cell, before, out=d_f), f, grad_input=d_f)
-        tanh_backward(torch.mul(d_cell, i, out=d_j), j, grad_input=d_j)
+            clamp_backward(d_cell, cell, -cell_clip, cell_clip, grad_input=d_cell)
+        d_if.mul_(d_cell[:, None])
+        d_o.mul_(d_hidden)
+        d_j.mul_(d_cell)
         d_cell.mul_(f)
         torch.mm(d_gate, recurrent_weight_t, out=d_h_now)
 
     d_x = d_gates @ input_weight.t() if needs_grad[0] else None
     d_input_weight = x.t() @ d_gates if needs_grad[1] else None
-    d_recurrent_weight = None
-    if needs_grad[2]:
-        h_before = torch.cat(h_before) if h_before else x.new_empty(0, h0.shape[1])  # (N, P)
-        d_recurrent_weight = h_before.t() @ d_gates
+    d_recurrent_weight = before(h0, outputs).t() @ d_gates if needs_grad[2] else None
     d_bias = d_gates.sum(0) if needs_grad[3] else None
     d_projection = hidden.t() @ d_outputs if needs_grad[4] else None
     return d_x, d_input_weight, d_recurrent_weight, d_bias, d_projection, d_h, d_c
