@@ -427,7 +427,7 @@ class ElmoLayer(GradientCheckpointingLayer):
             return [lstm(*each, keep_int8=keep_int8)[1:5] for lstm, *each in zip(lstms, x, h, c)]
 
         dtype, size = compute_dtype(lstms[0].bias, h), lstms[0].recurrent_weight.nbytes
-        h = h.to(dtype)
+        h, c = h.to(dtype), c.to(torch.promote_types(dtype, torch.float32))
         with torch.autocast(h.device.type, enabled=False):
             if lstms[0].is_int8("recurrent_weight") and self.h_bound is not None and can_compute_int8(h.device):
                 bound = self.h_bound
@@ -445,6 +445,7 @@ class ElmoLayer(GradientCheckpointingLayer):
             elif h.shape[1] <= STACKED_SENTENCES and dtype == torch.float32 and size <= STACKED_BYTES:
                 stacked = self.prepared.get("stacked", lstms, lambda: stacked_products(*zip(*weights())))
                 x = torch.stack([each if index is None else each[index] for index, each in zip(words, x)])
+                x = x.to(dtype)
                 return list(zip(*lstm_inference(stacked, x, None, h, c, *options)))
             else:
                 products = self.prepared.get(dtype, lstms, lambda: [packed_products(*each) for each in weights()])

@@ -75,7 +75,7 @@ class PackedLinear:
     def add(self, sums: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Return sums + x W: sums (n, out), x (n, in)"""
         if len(x) < 2:
-            return self.add(sums.repeat(2, 1), x.repeat(2, 1))[:1]
+            return self.add(sums.repeat(2, 1), x.repeat(2, 1))[:1] if len(x) else sums
         return torch.ops.mkldnn._linear_pointwise.binary(x, sums, self.weight, None, "add")
 
 
@@ -95,7 +95,8 @@ class Int8Linear:
 
     def quantize(self, x: torch.Tensor) -> torch.Tensor:
         """Round x to multiples of `step`: 128 + x / step, from 1 to 255"""
-        return torch.add(x.float() / self.step, 128.5).to(torch.uint8)  # rounds down
+        # A bound or a sum that was rounded to bfloat16 can be larger than the bound.
+        return torch.add(x.float() / self.step, 128.5).clamp_(1, 255).to(torch.uint8)  # rounds down
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x (n, in) -> (n, out)"""
@@ -161,7 +162,7 @@ class PreparedWeights:
     @staticmethod
     def some_elements(weight: torch.Tensor) -> torch.Tensor:
         # An odd distance reaches different rows and columns.
-        return weight.detach().view(-1)[:: weight.numel() // SAMPLES | 1]
+        return weight.detach().reshape(-1)[:: weight.numel() // SAMPLES | 1]
 
     def drop(self):
         self.copies, self.weights, self.sample = {}, None, None
