@@ -97,7 +97,7 @@ MUTANTS = [
             "if width != config.output_dim:",
         ),
         ("forget bias added to the output gate", "// cells == 1)", "// cells == 2)"),
-        ("forget bias added twice", "weights[2] + self.forget_bias *", "weights[2] + 2 * self.forget_bias *"),
+        ("forget bias added twice", "bias = bias + self.forget_bias *", "bias = bias + 2 * self.forget_bias *"),
         ("residual in the first layer too", "config.use_skip_connections and index > 0", "config.use_skip_connections"),
         (
             "backward outputs in the forward order",
@@ -282,8 +282,8 @@ MUTANTS = [
         ("clip of the projection forgotten", "output.clamp_(-output_clip, output_clip)", "pass"),
         (
             "last state of short sentences is the initial one",
-            "last_h[remaining:n], last_c[remaining:n] = h[remaining:], c[remaining:]",
-            "last_h[:n], last_c[:n] = (h, c) if not remaining else (last_h[:n], last_c[:n])",
+            "last_h[remaining:n], last_c[remaining:n] = output[remaining:], cell[remaining:]",
+            "last_h[:n], last_c[:n] = (output, cell) if not remaining else (last_h[:n], last_c[:n])",
         ),
         (
             "gradient flows through clipped cells",
@@ -306,15 +306,6 @@ MUTANTS = [
     ),
     *in_file(
         "lstm_elmo.py",
-        "test_lstm.py test_modeling.py -k 'long or chunk'",
-        (
-            "gates of the second chunk from the first words",
-            "torch.addmm(bias, x[rows], input_weight)",
-            "torch.addmm(bias, x[: sum(chunk)], input_weight)",
-        ),
-    ),
-    *in_file(
-        "lstm_elmo.py",
         "test_lstm.py test_modeling.py -k 'clip or dtype or autocast or plain'",
         ("gradient of clipped bfloat16 values: limits not rounded", "torch.tensor(clip, dtype=x.dtype).item()", "clip"),
     ),
@@ -325,6 +316,73 @@ MUTANTS = [
             "directions swapped when they run in threads",
             "return run_on_half_of_the_cores(forward), other.result()",
             "return other.result(), run_on_half_of_the_cores(forward)",
+        ),
+    ),
+    # inference
+    *in_file(
+        "lstm_elmo.py",
+        "test_lstm.py -k inference",
+        (
+            "inference: gates of the second chunk from the first words",
+            "products.input(x[..., rows, :])",
+            "products.input(x[..., : sum(chunk), :])",
+        ),
+        (
+            "inference: bias of the new input not doubled",
+            "PackedLinear(double_j(input_weight), double_j(bias))",
+            "PackedLinear(double_j(input_weight), bias)",
+        ),
+        (
+            "inference: int8 scales of the new input not doubled",
+            "Int8Linear(weight, double_j(scale), output_bound)",
+            "Int8Linear(weight, scale, output_bound)",
+        ),
+        ("inference: cells clipped at half", "-2 * cell_clip, 2 * cell_clip", "-cell_clip, cell_clip"),
+        ("inference: a shared start reaches one sentence only", "minus_2c[..., 1:n, :] = cells", "pass"),
+        (
+            "inference: last outputs of short sentences forgotten",
+            "last_h[..., remaining:n, :] = h[..., remaining:, :]",
+            "pass",
+        ),
+    ),
+    *in_file(
+        "products_elmo.py",
+        "test_products.py",
+        ("products: a single row summed in another order", "if len(x) < 2:  # oneDNN", "if len(x) < 1:  # oneDNN"),
+        ("products: int8 numbers rounded down", "128.5)", "128.0)"),
+        ("products: int8 numbers beyond the bound change their sign", ".clamp_(1, 255)", ""),
+        (
+            "products: int8 weights packed as a view",
+            "qlinear_prepack(weight.t().contiguous(), None)",
+            "qlinear_prepack(weight.t(), None)",
+        ),
+        ("prepared weights: versions not compared", "0 if weight.is_inference() else weight._version", "0"),
+        ("prepared weights: elements not compared", " or not torch.equal(sample, self.sample)", ""),
+        ("prepared weights: buffers not compared", "(*module.parameters(), *module.buffers())", "module.parameters()"),
+        ("prepared weights: kept when offloaded", 'hasattr(part, "_hf_hook")', "False"),
+        ("prepared weights: pickled", "    def __reduce__(self):\n        return type(self), ()\n", ""),
+    ),
+    *in_file(
+        "modeling_elmo.py",
+        "test_inference.py -k 'cache or words or used or alike or modes or prepares or sums or windows'",
+        ("recalled words: not bounded", "                known.clear()\n", "                pass\n"),
+        ("recalled words: of another dtype", '("words", dtype), [self], dict', '("words", 0), [self], dict'),
+        (
+            "recalled words: kept while training",
+            "        self.prepared.drop()\n        return self.encode(",
+            "        return self.encode(",
+        ),
+        ("recalled words: in the order of first use", "vectors[number] = vector\n", "vectors[new[0]] = vector\n"),
+        ("inference: one direction that starts alike is enough", "all(starts_alike(", "any(starts_alike("),
+        (
+            "inference: int8 inputs of upper layers bounded as one h",
+            "input_bound=self.num_summed * bound",
+            "input_bound=bound",
+        ),
+        (
+            "inference: weights prepared outside of autocast",
+            "[lstm(*each, keep_int8=keep_int8)[1:5] for",
+            "[torch.autocast('cpu', enabled=False)(lstm)(*each, keep_int8=keep_int8)[1:5] for",
         ),
     ),
     # softmax

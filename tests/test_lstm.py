@@ -5,6 +5,7 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, pairwise
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -19,9 +20,16 @@ from transformers_elmo.lstm_elmo import (
     bidirectional_lstm,
     chunk_steps,
     direction_threads,
+    int8_products,
+    lstm_inference,
+    packed_products,
     plain_lstm,
+    plain_products,
     run_directions,
+    stacked_products,
 )
+from transformers_elmo.products_elmo import can_compute_int8, can_pack
+from transformers_elmo.quantization_elmo import quantize
 
 MANY_ROWS = {"device": torch.device("cpu"), "batch_size": FEW_ROWS + 1}
 LENGTHS = [7, 1, 5] * FEW_ROWS  # too many sentences to run one direction after the other
@@ -153,6 +161,161 @@ def test_packing():
     assert forward == [4, 1, 15, 5, 2, 7] and backward == [7, 2, 15, 5, 1, 4]
     for order, inverse in zip(packing.orders, packing.inverse_orders):
         assert words[order][inverse].tolist() == words.tolist()
+
+
+# Inference.
+
+CPU = torch.device("cpu")
+needs_packing = pytest.mark.skipif(not can_pack(torch.float32, CPU), reason="this processor has no packed products")
+
+
+def inference_inputs(lengths, cells, projected, start, distinct, seed):
+    """Return the inputs of one direction, its batch sizes, distinct words and the row of them that each step reads."""
+    inputs, batch_sizes = random_inputs(lengths, cells=cells, projected=projected, seed=seed)
+    x, *weights, h, c = [None if tensor is None else tensor.detach() for tensor in inputs]
+    generator = torch.Generator().manual_seed(seed)
+    words = torch.randint(0, distinct, (len(x),), generator=generator) if distinct else torch.arange(len(x))
+    if start == "same":
+        words[: batch_sizes[0]] = words[0]
+    if start != "state":
+        h, c = torch.zeros_like(h), torch.zeros_like(c)
+    weights = [None if weight is None else weight / 2 for weight in weights]
+    return (x[words], *weights, h, c), batch_sizes, x, words
+
+
+def assert_inference(kind, dtype, directions, clips, start, use_words):
+    """Assert that inference with a kind of products gives the outputs and states of `plain_lstm` in float64."""
+    expected = [plain_lstm(*inputs, batch_sizes, *clips) for inputs, batch_sizes, _, _ in directions]
+    batch_sizes, same_start = directions[0][1], start == "same"
+    converted = [[None if t is None else t.to(dtype) for t in inputs] for inputs, _, _, _ in directions]
+    if kind == "stacked":
+        x, *weights, h, c = zip(*converted)
+        stacked = [torch.stack(each) for each in (x, h, c)]
+        results = lstm_inference(
+            stacked_products(*weights), stacked[0], None, *stacked[1:], batch_sizes, *clips, same_start
+        )
+        found = list(zip(*results))
+    else:
+        make = {"plain": plain_products, "packed": packed_products}[kind]
+        found = []
+        for (x, *weights, h, c), (_, _, distinct, words) in zip(converted, directions):
+            x, words = (distinct.to(dtype), words) if use_words else (x, None)
+            found.append(lstm_inference(make(*weights), x, words, h, c, batch_sizes, *clips, same_start))
+    for outputs, wanted in zip(found, expected):
+        for some, others in zip(outputs, wanted):
+            assert some.dtype == dtype and some.shape == others.shape
+            torch.testing.assert_close(some.double(), others, rtol=0, atol=1e-12 if dtype == torch.float64 else 1e-5)
+
+
+@pytest.mark.parametrize(
+    "kind, dtype",
+    [
+        ("plain", torch.float64),
+        ("plain", torch.float32),
+        pytest.param("packed", torch.float32, marks=needs_packing),
+        ("stacked", torch.float32),
+        ("stacked", torch.float64),
+    ],
+)
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=20).map(lambda lengths: sorted(lengths, reverse=True)),
+    cells=st.sampled_from([1, 3, 8, 16]),
+    projected=st.booleans(),
+    clips=st.sampled_from([(None, None), (0.4, None), (None, 0.3), (0.4, 0.3)]),
+    start=st.sampled_from(["state", "zero", "same"]),
+    distinct=st.sampled_from([0, 1, 4]),  # words, 0 for all
+    seed=st.integers(0, 99),
+)
+def test_inference_matches_plain_lstm(kind, dtype, lengths, cells, projected, clips, start, distinct, seed):
+    directions = [
+        inference_inputs(lengths, cells, projected, start, min(distinct, sum(lengths)), seed + direction)
+        for direction in range(2)
+    ]
+    assert_inference(kind, dtype, directions, clips, start, use_words=distinct > 0 or start == "same")
+
+
+@pytest.mark.parametrize("kind", ["plain", pytest.param("packed", marks=needs_packing), "stacked"])
+@pytest.mark.parametrize("start", ["state", "zero"])
+@pytest.mark.parametrize("max_bytes", [1, 1000, 1 << 24])
+def test_inference_does_not_depend_on_the_gates_computed_ahead(monkeypatch, kind, start, max_bytes):
+    monkeypatch.setattr(lstm_elmo, "MAX_GATE_BYTES", max_bytes)
+    directions = [inference_inputs([9, 7, 7, 3, 1], 8, True, start, 0, seed) for seed in range(2)]
+    assert_inference(kind, torch.float32, directions, (0.4, 0.3), start, use_words=False)
+
+
+def test_inference_does_not_change_its_inputs():
+    (inputs, batch_sizes, _, _), clips = inference_inputs([5, 3], 8, True, "state", 0, seed=0), (0.4, 0.3)
+    before = [tensor.clone() for tensor in inputs]
+    x, *weights, h, c = inputs
+    for _ in range(2):
+        lstm_inference(plain_products(*weights), x, None, h, c, batch_sizes, *clips)
+        assert all(map(torch.equal, inputs, before))
+
+
+@pytest.mark.parametrize("kind", ["plain", pytest.param("packed", marks=needs_packing), "stacked"])
+def test_inference_without_words(kind):
+    directions = [inference_inputs([], 8, True, "state", 0, seed) for seed in range(2)]
+    x, *weights, h, c = [torch.stack(each).float() for each in zip(*[inputs for inputs, *_ in directions])]
+    make = {"plain": plain_products, "packed": packed_products}.get(kind)
+    if make:
+        x, h, c, weights = x[0], h[0], c[0], [weight[0] for weight in weights]
+    products = make(*weights) if make else stacked_products(*weights)
+    for batch_sizes in ([], [0, 0]):  # steps without words: windows of no text
+        outputs, last_h, last_c = lstm_inference(products, x, None, h, c, batch_sizes, 0.4, 0.3)
+        assert outputs.shape[-2:] == (0, 5) and last_h.shape[-2:] == (0, 5) and last_c.shape[-2:] == (0, 8)
+
+
+def numpy_int8_lstm(x, weights, scales, bias, projection, batch_sizes, cell_clip, bounds, rounded):
+    """Run one direction from a zero state, one sentence and step after the other, in float64: x (N, P) -> (N, P)
+
+    W and R are integers with scales. Before their products x and h are rounded to multiples of bound / 127, halves up.
+    """
+
+    def product(vector, weight, scale, bound):
+        if weight.dtype.kind != "i":
+            return vector @ weight
+        step = bound / 127
+        return (np.floor(vector / step + 0.5) * step if rounded else vector) @ (weight * scale)
+
+    def sigmoid(z):
+        return 1 / (1 + np.exp(-z))
+
+    outputs, starts = np.zeros((len(x), projection.shape[1])), np.cumsum([0, *batch_sizes])
+    for sentence in range(batch_sizes[0]):
+        h, c = np.zeros(projection.shape[1]), np.zeros(projection.shape[0])
+        for step in range(sum(size > sentence for size in batch_sizes)):
+            row = starts[step] + sentence
+            gates = product(x[row], weights[0], scales[0], bounds[0]) + product(h, weights[1], scales[1], bounds[1])
+            i, f, o, j = np.split(gates + bias, 4)
+            c = np.clip(sigmoid(f) * c + sigmoid(i) * np.tanh(j), -cell_clip, cell_clip)
+            h = outputs[row] = np.clip(sigmoid(o) * np.tanh(c) @ projection, -bounds[1], bounds[1])
+    return outputs
+
+
+@pytest.mark.skipif(not can_compute_int8(CPU), reason="this processor has no int8 products")
+@pytest.mark.parametrize("is_first", [True, False])
+def test_int8_inference_matches_numpy(monkeypatch, is_first):
+    """W of the first layer is a float. Here V, and this W, are float32, where they usually are bfloat16."""
+    monkeypatch.setattr(lstm_elmo, "can_pack", lambda dtype, device: dtype == torch.float32)
+    inputs, batch_sizes, _, _ = inference_inputs([7, 5, 5, 2, 1] * 3, 16, True, "zero", 0, seed=3)
+    x, input_weight, recurrent_weight, bias, projection, h, c = [tensor.float() for tensor in inputs]
+    bounds = (0.9, 0.3)
+    x = x.clamp(-bounds[0], bounds[0])
+    ints = [(input_weight, None) if is_first else quantize(input_weight), quantize(recurrent_weight)]
+    products = int8_products([input_weight if is_first else ints[0], ints[1], bias, projection], *bounds)
+    found, last_h, _ = lstm_inference(products, x, None, h, c, batch_sizes, 0.8, bounds[1])
+    weights, scales = zip(*ints)
+    arrays = [weight.numpy() if weight.is_floating_point() else weight.long().numpy() for weight in weights]
+    scales = [None if scale is None else scale.double().numpy() for scale in scales]
+    rest = bias.double().numpy(), projection.double().numpy(), batch_sizes, 0.8, bounds
+    expected, unrounded = [
+        numpy_int8_lstm(x.double().numpy(), arrays, scales, *rest, rounded=flag) for flag in (True, False)
+    ]
+    errors = np.abs(found.double().numpy() - expected)
+    # A number next to a half can be rounded either way.
+    assert np.median(errors) < 1e-6 and errors.max() < 2 * bounds[1] / 127
+    assert np.mean(np.abs(unrounded - expected)) > 1e-4
+    assert torch.equal(last_h[0], found[sum(batch_sizes[:6])])
 
 
 # The two directions in threads of their own.

@@ -306,7 +306,10 @@ class ElmoTokenEncoder(nn.Module):
         ids = [ids if ids.dim() == 2 else ids[:, None] for ids in (word_ids, char_ids) if ids is not None]
         index, inverse = distinct_rows(torch.cat(ids, 1))
         words = [None if each is None else each[index] for each in (word_ids, char_ids)]
-        return (self.encode_or_recall(*words) if self.can_recall(index) else self.encode(*words)), inverse
+        if self.can_recall(index):
+            return self.encode_or_recall(*words), inverse
+        self.prepared.drop()
+        return self.encode(*words), inverse
 
     def can_recall(self, ids: torch.Tensor) -> bool:
         """Return whether vectors of earlier batches can be used: packed weights give a word the same bits every time.
@@ -427,27 +430,27 @@ class ElmoLayer(GradientCheckpointingLayer):
             return [lstm(*each, keep_int8=keep_int8)[1:5] for lstm, *each in zip(lstms, x, h, c)]
 
         dtype, size = compute_dtype(lstms[0].bias, h), lstms[0].recurrent_weight.nbytes
-        h = h.to(dtype)
+        h, c = h.to(dtype), c.to(torch.promote_types(dtype, torch.float32))
+        if lstms[0].is_int8("recurrent_weight") and self.h_bound is not None and can_compute_int8(h.device):
+            bound = self.h_bound
+            products = self.prepared.get(
+                ("int8", dtype),
+                lstms,
+                lambda: [
+                    int8_products(each, input_bound=self.num_summed * bound, output_bound=bound)
+                    for each in weights(keep_int8=True)
+                ],
+            )
+        elif not can_pack(dtype, h.device):
+            products = [plain_products(*each) for each in weights()]
+        elif h.shape[1] <= STACKED_SENTENCES and dtype == torch.float32 and size <= STACKED_BYTES:
+            stacked = self.prepared.get("stacked", lstms, lambda: stacked_products(*zip(*weights())))
+            x = torch.stack([each if index is None else each[index] for index, each in zip(words, x)])
+            x = x.to(dtype)
+            return list(zip(*lstm_inference(stacked, x, None, h, c, *options)))
+        else:
+            products = self.prepared.get(dtype, lstms, lambda: [packed_products(*each) for each in weights()])
         with torch.autocast(h.device.type, enabled=False):
-            if lstms[0].is_int8("recurrent_weight") and self.h_bound is not None and can_compute_int8(h.device):
-                bound = self.h_bound
-                products = self.prepared.get(
-                    ("int8", dtype),
-                    lstms,
-                    lambda: [
-                        int8_products(each, input_bound=self.num_summed * bound, output_bound=bound)
-                        for each in weights(keep_int8=True)
-                    ],
-                )
-                h = h.clamp(-bound, bound)  # a state can be of another origin
-            elif not can_pack(dtype, h.device):
-                products = [plain_products(*each) for each in weights()]
-            elif h.shape[1] <= STACKED_SENTENCES and dtype == torch.float32 and size <= STACKED_BYTES:
-                stacked = self.prepared.get("stacked", lstms, lambda: stacked_products(*zip(*weights())))
-                x = torch.stack([each if index is None else each[index] for index, each in zip(words, x)])
-                return list(zip(*lstm_inference(stacked, x, None, h, c, *options)))
-            else:
-                products = self.prepared.get(dtype, lstms, lambda: [packed_products(*each) for each in weights()])
             return [lstm_inference(*each, *options) for each in zip(products, x, words, h, c)]
 
 

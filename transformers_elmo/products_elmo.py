@@ -77,7 +77,7 @@ class PackedLinear:
     def add(self, sums: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Return sums + x W: sums (n, out), x (n, in)"""
         if len(x) < self.min_rows:
-            return self.add(sums.repeat(2, 1), x.repeat(2, 1))[:1]
+            return self.add(sums.repeat(2, 1), x.repeat(2, 1))[:1] if len(x) else sums
         return torch.ops.mkldnn._linear_pointwise.binary(x, sums, self.weight, None, "add")
 
 
@@ -97,7 +97,8 @@ class Int8Linear:
 
     def quantize(self, x: torch.Tensor) -> torch.Tensor:
         """Round x to multiples of `step`: 128 + x / step, from 1 to 255"""
-        return torch.add(self.zero, x, alpha=1 / self.step).to(torch.uint8)  # which rounds down
+        # States of another origin, and numbers rounded to bfloat16, can be outside the bounds.
+        return torch.add(self.zero, x, alpha=1 / self.step).clamp_(1, 255).to(torch.uint8)  # which rounds down
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x (n, in) -> (n, out)"""
@@ -163,7 +164,17 @@ class PreparedWeights:
     @staticmethod
     def some_elements(weight: torch.Tensor) -> torch.Tensor:
         # An odd distance reaches different rows and columns.
-        return weight.detach().view(-1)[:: weight.numel() // SAMPLES | 1]
+        return weight.detach().reshape(-1)[:: weight.numel() // SAMPLES | 1]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the copies."""
+        copies = [
+            part for copy in self.copies.values() for part in (copy if isinstance(copy, (list, tuple)) else [copy])
+        ]
+        return sum(
+            sum(each.nbytes for each in part.values()) if isinstance(part, dict) else part.nbytes for part in copies
+        )
 
     def drop(self):
         self.copies, self.weights, self.sample = {}, None, None

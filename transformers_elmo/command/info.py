@@ -53,9 +53,27 @@ def run(arguments: argparse.Namespace) -> int:
         ("mix", [f"{config.mix}: {weights}" + (", layer norm" if config.mix_layer_norm else "")]),
         ("vocabulary", [vocabulary]),
         ("parameters", [f"{model.num_parameters():,} ({' and '.join(dtypes)})"]),
+        ("memory", [describe_memory(model, tokenizer)]),
     ]
     for name, lines in table:
         for line in lines:
             print(f"{name:<13} {line}")
             name = ""
     return 0
+
+
+def describe_memory(model, tokenizer) -> str:
+    """Return the memory of the weights, and of the copies of them that a model makes when it is first used."""
+    import torch
+
+    from ..products_elmo import PreparedWeights
+
+    with torch.inference_mode():
+        for batch_size in (1, 32):  # few sentences and many can use different copies
+            model(**tokenizer(["a"] * batch_size, return_tensors="pt"))
+    prepared = [
+        each for module in model.modules() for each in vars(module).values() if isinstance(each, PreparedWeights)
+    ]
+    weights = sum(weight.nbytes for weight in (*model.parameters(), *model.buffers()))
+    copies = sum(each.nbytes for each in prepared)
+    return f"weights {weights / 1e6:,.1f} MB, packed copies for inference {copies / 1e6:,.1f} MB"
