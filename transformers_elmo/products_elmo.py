@@ -71,13 +71,13 @@ class PackedLinear:
         """x (n, in) -> (n, out)"""
         x = x.to(self.dtype)
         if len(x) < self.min_rows:
-            return self(x.repeat(2, 1))[:1] if len(x) else x.new_empty(0, self.out_features)
+            return self(torch.cat([x, x]))[:1] if len(x) else x.new_empty(0, self.out_features)
         return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
 
     def add(self, sums: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Return sums + x W: sums (n, out), x (n, in)"""
         if len(x) < self.min_rows:
-            return self.add(sums.repeat(2, 1), x.repeat(2, 1))[:1] if len(x) else sums
+            return self.add(torch.cat([sums, sums]), torch.cat([x, x]))[:1] if len(x) else sums
         return torch.ops.mkldnn._linear_pointwise.binary(x, sums, self.weight, None, "add")
 
 
