@@ -183,6 +183,10 @@ def inference_inputs(lengths, cells, projected, start, distinct, seed):
     return (x[words], *weights, h, c), batch_sizes, x, words
 
 
+def pack(*weights):
+    return packed_products(list(weights), weights[0].dtype)
+
+
 def assert_inference(kind, dtype, directions, clips, start, use_words):
     """Assert that inference with a kind of products gives the outputs and states of `plain_lstm` in float64."""
     expected = [plain_lstm(*inputs, batch_sizes, *clips) for inputs, batch_sizes, _, _ in directions]
@@ -196,7 +200,7 @@ def assert_inference(kind, dtype, directions, clips, start, use_words):
         )
         found = list(zip(*results))
     else:
-        make = {"plain": plain_products, "packed": packed_products}[kind]
+        make = {"plain": plain_products, "packed": pack}[kind]
         found = []
         for (x, *weights, h, c), (_, _, distinct, words) in zip(converted, directions):
             x, words = (distinct.to(dtype), words) if use_words else (x, None)
@@ -256,7 +260,7 @@ def test_inference_does_not_change_its_inputs():
 def test_inference_without_words(kind):
     directions = [inference_inputs([], 8, True, "state", 0, seed) for seed in range(2)]
     x, *weights, h, c = [torch.stack(each).float() for each in zip(*[inputs for inputs, *_ in directions])]
-    make = {"plain": plain_products, "packed": packed_products}.get(kind)
+    make = {"plain": plain_products, "packed": pack}.get(kind)
     if make:
         x, h, c, weights = x[0], h[0], c[0], [weight[0] for weight in weights]
     products = make(*weights) if make else stacked_products(*weights)
@@ -296,7 +300,7 @@ def numpy_int8_lstm(x, weights, scales, bias, projection, batch_sizes, cell_clip
 @pytest.mark.parametrize("is_first", [True, False])
 def test_int8_inference_matches_numpy(monkeypatch, is_first):
     """W of the first layer is a float. Here V, and this W, are float32, where they usually are bfloat16."""
-    monkeypatch.setattr(lstm_elmo, "can_pack", lambda dtype, device: dtype == torch.float32)
+    monkeypatch.setattr(lstm_elmo, "packed_dtype", lambda dtype, device: torch.float32)
     inputs, batch_sizes, _, _ = inference_inputs([7, 5, 5, 2, 1] * 3, 16, True, "zero", 0, seed=3)
     x, input_weight, recurrent_weight, bias, projection, h, c = [tensor.float() for tensor in inputs]
     bounds = (0.9, 0.3)

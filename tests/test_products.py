@@ -19,6 +19,7 @@ from transformers_elmo.products_elmo import (
     StackedLinear,
     can_compute_int8,
     can_pack,
+    packed_dtype,
 )
 
 CPU = torch.device("cpu")
@@ -216,17 +217,22 @@ def test_features_decide(monkeypatch):
         pytest.skip("this torch has no oneDNN")
     assert can_pack(torch.float32, CPU) and can_compute_int8(CPU)
     assert not can_pack(torch.bfloat16, CPU)
+    halves = torch.bfloat16, torch.float16
+    assert [packed_dtype(dtype, CPU) for dtype in (torch.float32, *halves)] == [torch.float32] * 3
     for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
         answers[name] = True
         assert can_pack(torch.bfloat16, CPU)
+        assert [packed_dtype(dtype, CPU) for dtype in halves] == [torch.bfloat16, torch.float32]
         answers[name] = False
     for dtype in (torch.float16, torch.float64, torch.int8):
         assert not can_pack(dtype, CPU)
+    assert packed_dtype(torch.float64, CPU) is None and packed_dtype(torch.bfloat16, torch.device("meta")) is None
     assert not can_pack(torch.float32, torch.device("meta")) and not can_compute_int8(torch.device("meta"))
     answers["_is_vnni_supported"] = False
     assert not can_compute_int8(CPU) and can_pack(torch.float32, CPU)
     answers["_is_vnni_supported"], capability = True, "DEFAULT"
     assert not can_compute_int8(CPU) and not can_pack(torch.float32, CPU)
+    assert not any(packed_dtype(dtype, CPU) for dtype in (torch.float32, *halves))
     capability = "AVX2"
     with torch.backends.mkldnn.flags(enabled=False):
         assert not can_pack(torch.float32, CPU) and not can_compute_int8(CPU)

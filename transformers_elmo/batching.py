@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 BATCH_WORDS = 4096  # large enough for the speed of large matrix products, small enough to stay in the processor's cache
 # Sentences are sorted by length within this many batches, whose results are in memory at once.
-SORTED_BATCHES = 4
+SORTED_BATCHES = 8
 
 
 def map_in_batches(

@@ -25,7 +25,7 @@ from functools import cache
 import torch
 from torch.autograd.function import once_differentiable
 
-from .products_elmo import Int8Linear, PackedLinear, PlainLinear, StackedLinear, can_pack
+from .products_elmo import Int8Linear, PackedLinear, PlainLinear, StackedLinear, packed_dtype
 
 # Gates computed ahead of the time loop in inference: limits memory use and does not change the result. The allocator
 # keeps blocks of this size; larger ones are requested from the system each time.
@@ -252,8 +252,11 @@ def plain_products(input_weight, recurrent_weight, bias, projection) -> LSTMProd
     )
 
 
-def packed_products(input_weight, recurrent_weight, bias, projection) -> LSTMProducts:
+def packed_products(weights: list, dtype: torch.dtype) -> LSTMProducts:
     """Pack copies of the weights of one direction: W, R, b, V"""
+    input_weight, recurrent_weight, bias, projection = [
+        None if weight is None else weight.to(dtype) for weight in weights
+    ]
     return LSTMProducts(
         input=PackedLinear(double_j(input_weight), double_j(bias)),
         recurrent=PackedLinear(double_j(recurrent_weight)),
@@ -268,7 +271,7 @@ def int8_products(weights: list, input_bound: float, output_bound: float) -> LST
     input_weight, recurrent_weight, bias, projection = weights
 
     def pack(weight: torch.Tensor, bias: torch.Tensor | None = None) -> PackedLinear:
-        dtype = torch.bfloat16 if can_pack(torch.bfloat16, weight.device) else torch.float32
+        dtype = packed_dtype(torch.bfloat16, weight.device)
         return PackedLinear(weight.to(dtype), None if bias is None else bias.to(dtype))
 
     input_linear: Int8Linear | PackedLinear

@@ -51,7 +51,7 @@ from .lstm_elmo import (
     stacked_products,
 )
 from .padded_elmo import padded_layers
-from .products_elmo import PackedLinear, PlainLinear, PreparedWeights, can_compute_int8, can_pack
+from .products_elmo import PackedLinear, PlainLinear, PreparedWeights, can_compute_int8, packed_dtype
 from .quantization_elmo import ElmoLinear, Int8Module, register, report_mismatches
 from .softmax_elmo import full_softmax_loss, sampled_softmax_loss
 
@@ -109,15 +109,15 @@ class ElmoPackedLinear(ElmoLinear):
         if torch.compiler.is_compiling():
             return super().forward(x)
         dtype = compute_dtype(self.bias, x)
-        if self.is_int8("weight") and can_pack(torch.bfloat16, x.device):
-            dtype = torch.bfloat16  # more precise than int8, and faster than float32
-        if requires_grad(x, self.weight, self.bias) or not can_pack(dtype, x.device):
+        # bfloat16 is more precise than int8, and faster than float32.
+        packed = packed_dtype(torch.bfloat16 if self.is_int8("weight") else dtype, x.device)
+        if requires_grad(x, self.weight, self.bias) or packed is None:
             self.prepared.drop()
             return super().forward(x)
-        packed = self.prepared.get(
-            dtype, [self], lambda: PackedLinear(self.float_weight("weight").t().to(dtype), self.bias.to(dtype))
+        linear = self.prepared.get(
+            packed, [self], lambda: PackedLinear(self.float_weight("weight").t().to(packed), self.bias.to(packed))
         )
-        return packed(x).to(compute_dtype(self.bias, x))
+        return linear(x).to(dtype)
 
 
 class ElmoHighway(nn.Module):
@@ -227,9 +227,9 @@ class ElmoCharacterEncoder(nn.Module):
         if wants_grad:
             self.prepared.drop()
             kernels, bias = self.kernels(widest, dtype)
-        elif can_pack(dtype, char_ids.device):
+        elif packed := packed_dtype(dtype, char_ids.device):
             kernels, bias = self.prepared.get(
-                dtype, self.convolutions, lambda: self.product(PackedLinear, widest, dtype)
+                packed, self.convolutions, lambda: self.product(PackedLinear, widest, packed)
             )
         else:
             kernels, bias = self.product(PlainLinear, widest, dtype)
@@ -248,7 +248,7 @@ class ElmoCharacterEncoder(nn.Module):
                     maxima.append(MaxPooledConvolution.apply(embedded, kernels, num_positions))
                 else:
                     maxima.append(pool_responses(embedded, widest, kernels, num_positions)[2])
-            return torch.cat(maxima)[by_length.argsort()] + bias
+            return (torch.cat(maxima)[by_length.argsort()] + bias).to(dtype)
 
     def kernels(self, width: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the kernels of all filters, as wide as the widest, and their bias: (F, D, width), (F,)
@@ -318,7 +318,7 @@ class ElmoTokenEncoder(nn.Module):
         """
         if self.word_embedding is not None or torch.compiler.is_compiling() or requires_grad(*self.parameters()):
             return False
-        return can_pack(compute_dtype(next(self.parameters()), ids), ids.device)
+        return packed_dtype(compute_dtype(next(self.parameters()), ids), ids.device) is not None
 
     def encode_or_recall(self, word_ids: None, char_ids: torch.Tensor) -> torch.Tensor:
         """Encode the words that have not been encoded before: char_ids (U, W) -> (U, P)"""
@@ -441,7 +441,7 @@ class ElmoLayer(GradientCheckpointingLayer):
                     for each in weights(keep_int8=True)
                 ],
             )
-        elif not can_pack(dtype, h.device):
+        elif (packed := packed_dtype(dtype, h.device)) is None:
             products = [plain_products(*each) for each in weights()]
         elif h.shape[1] <= STACKED_SENTENCES and dtype == torch.float32 and size <= STACKED_BYTES:
             stacked = self.prepared.get("stacked", lstms, lambda: stacked_products(*zip(*weights())))
@@ -449,7 +449,7 @@ class ElmoLayer(GradientCheckpointingLayer):
             x = x.to(dtype)
             return list(zip(*lstm_inference(stacked, x, None, h, c, *options)))
         else:
-            products = self.prepared.get(dtype, lstms, lambda: [packed_products(*each) for each in weights()])
+            products = self.prepared.get(packed, lstms, lambda: [packed_products(each, packed) for each in weights()])
         with torch.autocast(h.device.type, enabled=False):
             return [lstm_inference(*each, *options) for each in zip(products, x, words, h, c)]
 
