@@ -333,19 +333,23 @@ def lstm_inference(
     for step, (gates, output, remaining) in enumerate(steps):
         n = gates.shape[-2]
         if is_shared := same_start and step == 0:
-            gates, cells = gates[..., :1, :], minus_2c[..., :1, :]
+            gates, cells = first_rows(gates, 1), first_rows(minus_2c, 1)
         else:
-            gates, cells = products.recurrent.add(gates, h[..., :n, :]), minus_2c[..., :n, :]
+            gates, cells = products.recurrent.add(gates, first_rows(h, n)), first_rows(minus_2c, n)
         hidden = gates_to_hidden(gates.to(cells.dtype), cells, cell_clip, products.j_is_doubled)  # (n, H)
         h = hidden if products.projection is None else products.projection(hidden)
         if output_clip is not None and products.projection is not None:
-            h = torch.clamp(h, -output_clip, output_clip)
+            h = h.clamp_(-output_clip, output_clip)
         h = output.copy_(h)  # to all rows if the start is shared
-        if is_shared:
+        if is_shared and n > 1:
             minus_2c[..., 1:n, :] = cells
         if remaining < n:  # the shortest sentences end here
             last_h[..., remaining:n, :] = h[..., remaining:, :]
     return outputs, last_h, minus_2c * -0.5
+
+
+def first_rows(x: torch.Tensor, number: int) -> torch.Tensor:
+    return x if x.shape[-2] == number else x[..., :number, :]
 
 
 def input_halves(

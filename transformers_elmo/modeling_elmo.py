@@ -279,7 +279,11 @@ class ElmoCharacterEncoder(nn.Module):
 
 
 class ElmoTokenEncoder(nn.Module):
-    """The context-free vector x of each word, from its characters, its id or both."""
+    """The context-free vector x of each word, from its characters, its id or both.
+
+    It stays float32 in a model of half precision, where rounding here would cost more accuracy than in all LSTMs. Each
+    word is encoded only once, so that is nearly as fast.
+    """
 
     def __init__(self, config: ElmoConfig):
         super().__init__()
@@ -310,6 +314,14 @@ class ElmoTokenEncoder(nn.Module):
             return self.encode_or_recall(*words), inverse
         self.prepared.drop()
         return self.encode(*words), inverse
+
+    def _apply(self, fn, recurse=True):
+        def convert(tensor: torch.Tensor) -> torch.Tensor:
+            converted = fn(tensor)
+            is_rounded = tensor.dtype == torch.float32 and converted.dtype in (torch.bfloat16, torch.float16)
+            return tensor.to(converted.device) if is_rounded else converted
+
+        return super()._apply(convert, recurse)
 
     def can_recall(self, ids: torch.Tensor) -> bool:
         """Return whether vectors of earlier batches can be used: packed weights give a word the same bits every time.
@@ -462,6 +474,11 @@ class ElmoBiLM(nn.Module):
         self.layers = nn.ModuleList(ElmoLayer(config, index) for index in range(config.num_hidden_layers))
         self.sizes = config.output_dim, config.lstm_dim
 
+    @property
+    def bias(self) -> torch.Tensor:
+        """A bias, whose dtype is that of all LSTMs."""
+        return self.layers[0].forward_lstm.bias
+
     def forward(
         self, x: torch.Tensor, words: torch.Tensor, packing: Packing, state: BiLMState | None = None
     ) -> tuple[list[torch.Tensor], BiLMState]:
@@ -548,6 +565,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
     base_model_prefix = "elmo"
     supports_gradient_checkpointing = True
     _no_split_modules = ["ElmoTokenEncoder", "ElmoLayer"]
+    _keep_in_fp32_modules_strict = ["token_encoder"]
     _keys_to_ignore_on_load_unexpected = [r"^lm_head\."]  # when only the biLM of a language model is loaded
 
     # Writes README.md into a folder without one, called as (model, folder, name). Set by the package; the copy of this
@@ -559,6 +577,11 @@ class ElmoPreTrainedModel(PreTrainedModel):
             raise ValueError(f"A model is made from an ElmoConfig, got {config!r:.80}; or use from_pretrained.")
         config.validate()  # it may have been changed
         super().__init__(config)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the LSTMs and the vectors."""
+        return self.base_model.bilm.bias.dtype
 
     @classmethod
     def from_pretrained(
@@ -849,7 +872,8 @@ class ElmoModel(ElmoPreTrainedModel):
         if encoder.characters is not None and char_ids is not None:
             characters = char_ids.flatten(0, 1)[positions].long()  # (N, W)
             check_ids_in_range("char_ids", characters, encoder.characters.embedding.num_embeddings)
-        return encoder(word_ids, characters)
+        x, inverse = encoder(word_ids, characters)
+        return x.to(compute_dtype(self.bilm.bias, x)), inverse
 
 
 def unpack(layer: torch.Tensor, packing: Packing, mask: torch.Tensor) -> torch.Tensor:

@@ -30,7 +30,7 @@ def padded_layers(
     """mask (B, T), inputs as in `ElmoModel.forward` -> L + 1 layers (B, T, 2P), zeros at padding"""
     is_word = mask[..., None]  # (B, T, 1)
     x = encode_words(token_encoder, is_word, input_ids, char_ids) if inputs_embeds is None else inputs_embeds
-    x = zero_padding(x, is_word)  # (B, T, P)
+    x = zero_padding(x, is_word).to(bilm.bias.dtype)  # (B, T, P)
     directions, layers = [x, x], [torch.cat([x, x], -1)]
     for layer in bilm.layers:
         lstms = layer.forward_lstm, layer.backward_lstm

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-SAMPLES = 1024  # elements of each weight that are compared to notice a change
+SAMPLES = 512  # elements of each weight that are compared to notice a change
 
 
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
@@ -181,12 +181,12 @@ class PreparedWeights:
     @property
     def nbytes(self) -> int:
         """Memory of the copies."""
-        copies = [
-            part for copy in self.copies.values() for part in (copy if isinstance(copy, (list, tuple)) else [copy])
-        ]
-        return sum(
-            sum(each.nbytes for each in part.values()) if isinstance(part, dict) else part.nbytes for part in copies
-        )
+
+        def size(copy: Any) -> int:
+            parts = copy.values() if isinstance(copy, dict) else copy
+            return copy.nbytes if hasattr(copy, "nbytes") else sum(map(size, parts))
+
+        return size(self.copies)
 
     def drop(self):
         self.copies, self.weights, self.sample = {}, None, None
