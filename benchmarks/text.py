@@ -1,4 +1,4 @@
-"""Sentences for the benchmarks: modern English from the shared folder or, without it, random ones of similar statistics."""
+"""Sentences for the benchmarks: modern English of the shared folder or, without it, random ones like them."""
 
 import gzip
 import os

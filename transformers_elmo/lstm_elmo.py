@@ -254,13 +254,12 @@ def plain_products(input_weight, recurrent_weight, bias, projection) -> LSTMProd
 
 def packed_products(weights: list, dtype: torch.dtype) -> LSTMProducts:
     """Pack copies of the weights of one direction: W, R, b, V"""
-    input_weight, recurrent_weight, bias, projection = [
-        None if weight is None else weight.to(dtype) for weight in weights
-    ]
+    input_weight, recurrent_weight, bias = [weight.to(dtype) for weight in weights[:3]]
+    projection = weights[3]
     return LSTMProducts(
         input=PackedLinear(double_j(input_weight), double_j(bias)),
         recurrent=PackedLinear(double_j(recurrent_weight)),
-        projection=None if projection is None else PackedLinear(projection),
+        projection=None if projection is None else PackedLinear(projection.to(dtype)),
         num_cells=len(bias) // 4,
     )
 

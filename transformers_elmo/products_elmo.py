@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-SAMPLES = 512  # elements of each weight that are compared to notice a change
+SAMPLES = 1024  # elements of each weight that are compared to notice a change
 
 
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
