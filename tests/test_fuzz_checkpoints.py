@@ -126,7 +126,7 @@ def silent():
 
 
 @pytest.mark.parametrize("name", FILES)
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**32))
 def test_damaged_checkpoints(checkpoint, silent, name, seed):
     check(checkpoint, name, random.Random(seed))

@@ -415,7 +415,7 @@ def test_random_damage_gives_a_checkpoint_or_one_sentence(capfd, tmp_path, prist
     generator = np.random.default_rng(0)
     source, output, codes = tmp_path / "source", tmp_path / "out" / "x", []
     output.parent.mkdir()
-    for number in range(50):
+    for number in range(30):
         shutil.copytree(pristine / kind, source)
         damage(generator, source)
         result = elmo(capfd, "convert", source, "-o", output)
@@ -425,4 +425,4 @@ def test_random_damage_gives_a_checkpoint_or_one_sentence(capfd, tmp_path, prist
         assert os.listdir(output.parent) == (["x"] if result[0] == 0 else []), f"damage {number}"
         shutil.rmtree(output, ignore_errors=True)
         shutil.rmtree(source)
-    assert 10 < sum(codes) < 110
+    assert 6 < sum(codes) < 66

@@ -132,7 +132,7 @@ def check(pristine, verify_in_process, monkeypatch):
 
 @pytest.mark.parametrize("name", [name for name in TARGETS if "hdf5" not in name])
 def test_damaged_files(check, name):
-    @settings(max_examples=25, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=15, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.randoms(use_true_random=False))
     def check_damaged(random):
         check(name, random)
@@ -143,7 +143,7 @@ def test_damaged_files(check, name):
 @pytest.mark.parametrize("name", ["hdf5", "compressed_hdf5"])
 def test_damaged_hdf5(check, name):
     """In a process of its own, as the HDF5 library may crash."""
-    assert fuzz(lambda random: check(name, random), 25, start=0) == []
+    assert fuzz(lambda random: check(name, random), 15, start=0) == []
 
 
 @pytest.mark.slow
