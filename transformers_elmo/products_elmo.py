@@ -162,9 +162,15 @@ class PreparedWeights:
 
     def get(self, kind: Any, modules: Iterable[nn.Module], make: Callable[[], Any]) -> Any:
         """Return what `make` has returned for this kind of product since weights of the modules last changed."""
-        if any(hasattr(part, "_hf_hook") for module in modules for part in module.modules()):
+        parts = [part for module in modules for part in module.modules()]
+        if any("_hf_hook" in vars(part) for part in parts):
             return make()  # accelerate offloads the weights, which exist only while a module is called
-        weights = [weight for module in modules for weight in (*module.parameters(), *module.buffers())]
+        weights = [
+            weight
+            for part in parts
+            for weight in (*part._parameters.values(), *part._buffers.values())
+            if weight is not None
+        ]
         state = [(weight.data_ptr(), 0 if weight.is_inference() else weight._version) for weight in weights]
         sample = torch.cat([self.some_elements(weight) for weight in weights])
         if state != self.weights or self.sample is None or not torch.equal(sample, self.sample):
