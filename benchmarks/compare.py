@@ -39,7 +39,7 @@ from text import sentences as read_sentences
 from transformers.utils import logging
 from watch import QUIET, Watch, memory
 
-from transformers_elmo import ElmoConfig, ElmoModel, ElmoTokenizer
+from transformers_elmo import ElmoConfig, ElmoModel, ElmoQuantizationConfig, ElmoTokenizer
 from transformers_elmo.convert.export import export_bilm
 from transformers_elmo.convert.job import convert
 from transformers_elmo.embed.job import embed
@@ -168,13 +168,8 @@ def load_models(checkpoint: Path) -> dict[str, ElmoModel]:
     models = {
         "fp32": ElmoModel.from_pretrained(checkpoint),
         "bf16": ElmoModel.from_pretrained(checkpoint, dtype=torch.bfloat16),
+        "int8": ElmoModel.from_pretrained(checkpoint, quantization_config=ElmoQuantizationConfig()),
     }
-    try:
-        from transformers_elmo.quantization_elmo import ElmoQuantizationConfig
-    except ImportError:
-        print("int8 is not available")
-    else:
-        models["int8"] = ElmoModel.from_pretrained(checkpoint, quantization_config=ElmoQuantizationConfig())
     return {precision: model.eval() for precision, model in models.items()}
 
 

@@ -1,4 +1,4 @@
-"""Inference with packed and int8 weights: the vectors of plain weights, in any batch, whatever was done before."""
+"""Inference with packed and int8 weights: the vectors of plain weights, in any batch, after any other use."""
 
 import copy
 import io

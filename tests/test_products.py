@@ -314,7 +314,7 @@ def test_prepared_weights_are_dropped_when_a_weight_changes(change):
 
 
 def test_the_sample_reaches_every_row_and_column():
-    """Of matrices that are not much larger than the sample, whatever their shape."""
+    """Of matrices of any shape that are not much larger than the sample."""
     for shape in ((60, 50), (64, 64), (33, 128), (7, 512)):
         sample = PreparedWeights.some_elements(torch.arange(shape[0] * shape[1]).view(shape))
         assert SAMPLES / 2 <= len(sample) <= 2 * SAMPLES + 2
