@@ -357,17 +357,38 @@ MUTANTS = [
             "Int8Linear(weight, scale, output_bound)",
         ),
         ("inference: cells clipped at half", "minus_2c.clamp_(-2 * cell_clip, 2 *", "minus_2c.clamp_(-cell_clip,"),
-        ("inference: a shared start reaches one sentence only", "minus_2c[..., 1:n, :] = cells", "pass"),
+        ("inference: a shared start reaches one sentence only", "minus_2c[..., 1:, :] = cells", "pass"),
         (
             "inference: last outputs of short sentences forgotten",
-            "last_h[..., remaining:n, :] = h[..., remaining:, :]",
+            "last_h[..., remaining:n, :] = h[..., remaining:n, :]",
             "pass",
+        ),
+        (
+            "inference: last cells of short sentences overwritten",
+            "last_minus_2c[..., remaining:n, :] = minus_2c[..., remaining:n, :]",
+            "last_minus_2c = minus_2c[: len(last_h)]",
+        ),
+        (
+            "inference: results of added rows returned",
+            "outputs[word_rows] if is_padded",
+            "outputs[: len(word_rows)] if is_padded",
+        ),
+        (
+            "inference: words after an added row read too early",
+            "is_word.cumsum(0) - 1",
+            "(is_word.cumsum(0) - 1).roll(-1)",
         ),
     ),
     *in_file(
         "products_elmo.py",
         "test_products.py",
         ("products: a single row summed in another order", "2 if weight.shape[0] > 1024 else 1", "1"),
+        ("products: a kernel for every number of rows", "if number <= 32:", "if True:"),
+        (
+            "products: rows padded with their first ones only",
+            "torch.cat([x, x[: number - len(x)]])",
+            "torch.cat([x[: number - len(x)], x])",
+        ),
         ("products: half precision is never packed", "if is_half and can_pack", "if False and can_pack"),
         ("products: int8 numbers rounded down", "128.5]", "128.0]"),
         ("products: int8 numbers beyond the bound change their sign", ".clamp_(1, 255)", ""),
@@ -378,8 +399,12 @@ MUTANTS = [
         ),
         ("prepared weights: versions not compared", "0 if weight.is_inference() else weight._version", "0"),
         ("prepared weights: elements not compared", " or not torch.equal(sample, self.sample)", ""),
-        ("prepared weights: buffers not compared", "(*module.parameters(), *module.buffers())", "module.parameters()"),
-        ("prepared weights: kept when offloaded", 'hasattr(part, "_hf_hook")', "False"),
+        (
+            "prepared weights: buffers not compared",
+            "(*part._parameters.values(), *part._buffers.values())",
+            "part._parameters.values()",
+        ),
+        ("prepared weights: kept when offloaded", 'any("_hf_hook" in vars(part) for part in parts)', "False"),
         ("prepared weights: pickled", "    def __reduce__(self):\n        return type(self), ()\n", ""),
     ),
     *in_file(
@@ -398,11 +423,6 @@ MUTANTS = [
             "inference: int8 inputs of upper layers bounded as one h",
             "input_bound=self.num_summed * bound",
             "input_bound=bound",
-        ),
-        (
-            "inference: weights prepared outside of autocast",
-            "[lstm(*each, keep_int8=keep_int8)[1:5] for",
-            "[torch.autocast('cpu', enabled=False)(lstm)(*each, keep_int8=keep_int8)[1:5] for",
         ),
     ),
     # softmax

@@ -1,15 +1,16 @@
 """Test batches by a budget of words."""
 
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from transformers_elmo.batching import SORTED_BATCHES, batches, map_in_batches, windows
+from transformers_elmo.products_elmo import round_rows
 
 sentences = st.lists(st.lists(st.sampled_from("abc"), max_size=12), max_size=40)
-budgets = st.integers(1, 60)
+budgets = st.integers(1, 60) | st.integers(100, 400)
 
 
 @given(sentences, budgets)
@@ -26,14 +27,18 @@ def test_results_are_in_the_order_of_the_sentences(sentences, batch_words):
         assert len(batch) == 1 or len(batch) * (max(map(len, batch)) + 2) <= batch_words
 
 
-@given(st.lists(st.integers(0, 30), max_size=40), budgets)
+@given(st.lists(st.integers(0, 30), max_size=40) | st.lists(st.integers(0, 4), min_size=60, max_size=120), budgets)
 def test_batches_are_sorted_by_length_and_full(lengths, batch_words):
     found = list(batches(lengths, batch_words))
     assert sorted(index for batch in found for index in batch) == list(range(len(lengths)))
     order = [lengths[index] for batch in found for index in batch]
     assert order == sorted(lengths)
-    for batch, following in pairwise(found):  # none could have taken the next sentence too
-        assert (len(batch) + 1) * (lengths[following[0]] + 2) > batch_words
+    for batch, following in pairwise(found):
+        # It could not have taken the sentences up to the next number that needs no padding.
+        size = next(size for size in count(len(batch) + 1) if round_rows(size) == size)
+        after = following[: size - len(batch)]
+        assert round_rows(len(batch)) == len(batch)
+        assert len(after) < size - len(batch) or size * (lengths[after[-1]] + 2) > batch_words
 
 
 @given(sentences, budgets)

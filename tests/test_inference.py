@@ -281,7 +281,9 @@ def test_a_sentence_has_the_same_vectors_in_any_batch_of_a_wide_model(precision,
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("lengths", [[4], [1], [3, 2], [1, 1], [5, 1, 3, 3, 2, 1], [4, 0, 2, 0, 1, 3, 2]], ids=str)
+@pytest.mark.parametrize(
+    "lengths", [[4], [1], [3, 2], [1, 1], [5, 1, 3, 3, 2, 1], [4, 0, 2, 0, 1, 3, 2], [3, 1, 0] * 23], ids=str
+)
 @pytest.mark.parametrize("kind", ["equal", "first equal", "last equal", "different"])
 def test_sentences_that_start_alike(precision, lengths, kind):
     """From a zero state, given or not: the first step is computed once only if it is not given."""

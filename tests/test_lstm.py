@@ -239,6 +239,16 @@ def test_inference_matches_plain_lstm(kind, dtype, lengths, cells, projected, cl
 
 
 @pytest.mark.parametrize("kind", ["plain", pytest.param("packed", marks=needs_packing), "stacked"])
+@pytest.mark.parametrize("start", ["state", "zero", "same"])
+@pytest.mark.parametrize("distinct", [0, 4])
+def test_inference_of_many_sentences(kind, start, distinct):
+    """Packed products have no kernel for these numbers of words at a step, from 75 to 35."""
+    lengths = sorted([1 + number % 9 for number in range(75)], reverse=True)
+    directions = [inference_inputs(lengths, 8, True, start, distinct, seed) for seed in range(2)]
+    assert_inference(kind, torch.float32, directions, (0.4, 0.3), start, use_words=distinct > 0 or start == "same")
+
+
+@pytest.mark.parametrize("kind", ["plain", pytest.param("packed", marks=needs_packing), "stacked"])
 @pytest.mark.parametrize("start", ["state", "zero"])
 @pytest.mark.parametrize("max_bytes", [1, 1000, 1 << 24])
 def test_inference_does_not_depend_on_the_gates_computed_ahead(monkeypatch, kind, start, max_bytes):
@@ -301,7 +311,7 @@ def numpy_int8_lstm(x, weights, scales, bias, projection, batch_sizes, cell_clip
 def test_int8_inference_matches_numpy(monkeypatch, is_first):
     """W of the first layer is a float. Here V, and this W, are float32, where they usually are bfloat16."""
     monkeypatch.setattr(lstm_elmo, "packed_dtype", lambda dtype, device: torch.float32)
-    inputs, batch_sizes, _, _ = inference_inputs([7, 5, 5, 2, 1] * 3, 16, True, "zero", 0, seed=3)
+    inputs, batch_sizes, _, _ = inference_inputs([7, 5, 5, 2, 1] * 11, 16, True, "zero", 0, seed=3)
     x, input_weight, recurrent_weight, bias, projection, h, c = [tensor.float() for tensor in inputs]
     bounds = (0.9, 0.3)
     x = x.clamp(-bounds[0], bounds[0])

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from transformers_elmo import products_elmo
 from transformers_elmo.products_elmo import (
     SAMPLES,
     Int8Linear,
@@ -20,10 +21,12 @@ from transformers_elmo.products_elmo import (
     can_compute_int8,
     can_pack,
     packed_dtype,
+    pad_rows,
+    round_rows,
 )
 
 CPU = torch.device("cpu")
-ROWS = [0, 1, 2, 3, 17, 64]
+ROWS = [0, 1, 2, 3, 17, 64, 67]
 needs_int8 = pytest.mark.skipif(not can_compute_int8(CPU), reason="this processor has no int8 products")
 
 
@@ -118,6 +121,28 @@ def test_a_row_of_a_packed_product_does_not_depend_on_the_others(shape, dtype):
     assert_rows_alone(lambda part: linear(x[part]), rows)
     assert_rows_alone(lambda part: with_bias(x[part]), rows)
     assert_rows_alone(lambda part: linear.add(sums[part].clone(), x[part]), rows)
+
+
+# Numbers of rows.
+
+
+@given(st.integers(0, 1 << 20))
+def test_rows_are_rounded_up(number):
+    rounded = round_rows(number)
+    assert round_rows(rounded) == rounded
+    assert number <= rounded <= number * 17 / 16 if number > 32 else rounded == number
+    assert round_rows(number + 1) >= rounded
+
+
+def test_few_numbers_of_rows_are_used(monkeypatch):
+    skip_unless_packed(torch.float32)
+    used = set()
+    monkeypatch.setattr(products_elmo, "pad_rows", lambda x, number: used.add(number) or pad_rows(x, number))
+    linear = PackedLinear(random(3, 4))
+    for number in range(1, 1025):
+        assert len(linear(random(number, 3))) == number
+        assert len(linear.add(random(number, 4), random(number, 3))) == number
+    assert len(used) == 32 + 5 * 16
 
 
 # 8 bits.

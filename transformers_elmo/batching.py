@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from .products_elmo import round_rows
+
 Sentence = TypeVar("Sentence", bound=Sequence)
 Result = TypeVar("Result")
 
@@ -49,12 +51,13 @@ def windows(sentences: Iterable[Sentence], num_words: int) -> Iterator[list[Sent
 
 def batches(lengths: Sequence[int], batch_words: int) -> Iterator[list[int]]:
     """Yield batches of indices, sorted by length: each of at most `batch_words`, boundaries and padding included, or of
-    one sentence."""
+    one sentence; all but the last have a number of sentences for which products need no padding."""
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and (len(batch) + 1) * (lengths[index] + 2) > batch_words:
-            yield batch
-            batch = []
+        while batch and (len(batch) + 1) * (lengths[index] + 2) > batch_words:
+            size = max(size for size in range(1, len(batch) + 1) if round_rows(size) == size)
+            yield batch[:size]
+            batch = batch[size:]
         batch.append(index)
     if batch:
         yield batch

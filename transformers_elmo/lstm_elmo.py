@@ -25,7 +25,16 @@ from functools import cache
 import torch
 from torch.autograd.function import once_differentiable
 
-from .products_elmo import Int8Linear, PackedLinear, PlainLinear, StackedLinear, packed_dtype
+from .products_elmo import (
+    Int8Linear,
+    PackedLinear,
+    PlainLinear,
+    StackedLinear,
+    first_rows,
+    packed_dtype,
+    pad_rows,
+    round_rows,
+)
 
 # Gates computed ahead of the time loop in inference: limits memory use and does not change the result. The allocator
 # keeps blocks of this size; larger ones are requested from the system each time.
@@ -323,32 +332,49 @@ def lstm_inference(
     computed once for each distinct word. With `same_start`, all sentences start with the same word from a zero state,
     and the first step is computed once for all of them. With `StackedLinear`, x, h, c and the results have a first
     dimension for the two directions.
+
+    With `PackedLinear` and `Int8Linear`, rows are added to a step as `round_rows` has it, and dropped at the end.
     """
-    outputs = h.new_empty(*h.shape[:-2], sum(batch_sizes), h.shape[-1])  # (N, P)
-    # -2c instead of c takes fewer passes over the gates. At the end, it holds the cells of each sentence's last word.
+    # -2c instead of c takes fewer passes over the gates.
     minus_2c = c.to(torch.promote_types(c.dtype, torch.float32)) * -2  # (B, H)
-    last_h = h.clone()  # (B, P)
-    steps = zip(input_halves(products, x, words, batch_sizes), outputs.split(batch_sizes, -2), [*batch_sizes[1:], 0])
-    for step, (gates, output, remaining) in enumerate(steps):
-        n = gates.shape[-2]
+    last_h, last_minus_2c = h.clone(), minus_2c.clone()  # of the last word of each sentence
+    rows = batch_sizes
+    if isinstance(products.recurrent, (PackedLinear, Int8Linear)):
+        rows = [*map(round_rows, batch_sizes)]
+    if is_padded := rows != batch_sizes:
+        read_words, word_rows = pad_steps(batch_sizes, rows)
+        x, words = (x[read_words], None) if words is None else (x, words[read_words])
+        h, minus_2c = [pad_rows(state, max(len(state), rows[0])) for state in (h, minus_2c)]
+    outputs = h.new_empty(*h.shape[:-2], sum(rows), h.shape[-1])  # (N and added rows, P)
+    steps = zip(input_halves(products, x, words, rows), outputs.split(rows, -2), batch_sizes, [*batch_sizes[1:], 0])
+    for step, (gates, output, n, remaining) in enumerate(steps):
         if is_shared := same_start and step == 0:
             gates, cells = first_rows(gates, 1), first_rows(minus_2c, 1)
         else:
-            gates, cells = products.recurrent.add(gates, first_rows(h, n)), first_rows(minus_2c, n)
+            num_rows = gates.shape[-2]
+            gates, cells = products.recurrent.add(gates, first_rows(h, num_rows)), first_rows(minus_2c, num_rows)
         hidden = gates_to_hidden(gates.to(cells.dtype), cells, cell_clip, products.j_is_doubled)  # (n, H)
         h = hidden if products.projection is None else products.projection(hidden)
         if output_clip is not None and products.projection is not None:
             h = h.clamp_(-output_clip, output_clip)
         h = output.copy_(h)  # to all rows if the start is shared
         if is_shared and n > 1:
-            minus_2c[..., 1:n, :] = cells
+            minus_2c[..., 1:, :] = cells
         if remaining < n:  # the shortest sentences end here
-            last_h[..., remaining:n, :] = h[..., remaining:, :]
-    return outputs, last_h, minus_2c * -0.5
+            last_h[..., remaining:n, :] = h[..., remaining:n, :]
+            last_minus_2c[..., remaining:n, :] = minus_2c[..., remaining:n, :]
+    return outputs[word_rows] if is_padded else outputs, last_h, last_minus_2c * -0.5
 
 
-def first_rows(x: torch.Tensor, number: int) -> torch.Tensor:
-    return x if x.shape[-2] == number else x[..., :number, :]
+def pad_steps(batch_sizes: list[int], rows: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pad each step from its number of words to a number of rows.
+
+    Returns the word that each row reads, and the row of each of the N words. Added rows repeat the step's last word.
+    """
+    step = torch.repeat_interleave(torch.tensor(rows))  # of each row
+    starts = torch.tensor([0, *rows]).cumsum(0)
+    is_word = torch.arange(len(step)) - starts[step] < torch.tensor(batch_sizes)[step]
+    return is_word.cumsum(0) - 1, is_word.nonzero().squeeze(1)
 
 
 def input_halves(

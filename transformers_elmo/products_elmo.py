@@ -49,6 +49,28 @@ def can_compute_int8(device: torch.device) -> bool:
     return can_pack(torch.float32, device) and torch.cpu._is_vnni_supported()
 
 
+def round_rows(number: int) -> int:
+    """Return the number of rows with which a product of so many rows is computed: itself up to 32, then the next of 16
+    numbers between two powers of two.
+
+    oneDNN keeps a compiled kernel for each number of rows, of about 400 kB. The kernels of all numbers that occur in a
+    long text would take hundreds of megabytes, scattered over the heap.
+    """
+    if number <= 32:
+        return number
+    step = 1 << (number - 1).bit_length() - 5
+    return -(-number // step) * step
+
+
+def pad_rows(x: torch.Tensor, number: int) -> torch.Tensor:
+    """Repeat rows of x, up to twice as many: (n, size) -> (number, size)"""
+    return x if len(x) == number else torch.cat([x, x[: number - len(x)]])
+
+
+def first_rows(x: torch.Tensor, number: int) -> torch.Tensor:
+    return x if x.shape[-2] == number else x[..., :number, :]
+
+
 class PlainLinear:
     """x W + b by torch: weight (in, out), bias (out,) or None"""
 
@@ -80,17 +102,19 @@ class PackedLinear:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x (n, in) -> (n, out)"""
-        x = x.to(self.dtype)
-        if len(x) < self.min_rows:
-            return self(torch.cat([x, x]))[:1] if len(x) else x.new_empty(0, self.out_features)
-        return torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        x, n = x.to(self.dtype), len(x)
+        if not n:
+            return x.new_empty(0, self.out_features)
+        x = pad_rows(x, max(round_rows(n), self.min_rows))
+        return first_rows(torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], ""), n)
 
     def add(self, sums: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Return sums + x W: sums (n, out), x (n, in)"""
-        x = x.to(self.dtype)
-        if len(x) < self.min_rows:
-            return self.add(torch.cat([sums, sums]), torch.cat([x, x]))[:1] if len(x) else sums
-        return torch.ops.mkldnn._linear_pointwise.binary(x, sums, self.weight, None, "add")
+        x, n = x.to(self.dtype), len(x)
+        if not n:
+            return sums
+        x, sums = [pad_rows(each, max(round_rows(n), self.min_rows)) for each in (x, sums)]
+        return first_rows(torch.ops.mkldnn._linear_pointwise.binary(x, sums, self.weight, None, "add"), n)
 
 
 class Int8Linear:
@@ -114,20 +138,23 @@ class Int8Linear:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x (n, in) -> (n, out)"""
-        if not len(x):
+        if not (n := len(x)):
             return x.new_empty(0, len(self.scale))
-        weight = self.weight, self.scale, self.zero_points
-        return torch.ops.onednn.qlinear_pointwise(
-            self.quantize(x), self.step, 128, *weight, self.bias, 1.0, 0, torch.float32, "none", [], ""
+        x, weight = self.quantize(pad_rows(x, round_rows(n))), (self.weight, self.scale, self.zero_points)
+        y = torch.ops.onednn.qlinear_pointwise(
+            x, self.step, 128, *weight, self.bias, 1.0, 0, torch.float32, "none", [], ""
         )
+        return first_rows(y, n)
 
     def add(self, sums: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Return sums + x W: sums (n, out), which are overwritten if they are float32, x (n, in)"""
-        weight = self.weight, self.scale, self.zero_points
-        return torch.ops.onednn.qlinear_pointwise.binary(
+        n, weight = len(x), (self.weight, self.scale, self.zero_points)
+        x, sums = [pad_rows(each, round_rows(n)) for each in (x, sums)]
+        y = torch.ops.onednn.qlinear_pointwise.binary(
             *(self.quantize(x), self.step, 128, *weight, sums.float(), None, 1.0, 0, torch.float32, 1.0, 0),
             *("sum", 1.0, "none", [], ""),
         )
+        return first_rows(y, n)
 
 
 class StackedLinear:
