@@ -1,12 +1,15 @@
 """Test batches by a budget of words."""
 
+import sys
 from itertools import count, pairwise
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformers_elmo.batching import SORTED_BATCHES, batches, map_in_batches, windows
+from transformers_elmo import batching
+from transformers_elmo.batching import SORTED_BATCHES, TRIMMED_WINDOWS, batches, map_in_batches, windows
 from transformers_elmo.products_elmo import round_rows
 
 sentences = st.lists(st.lists(st.sampled_from("abc"), max_size=12), max_size=40)
@@ -75,6 +78,30 @@ def test_a_stream_is_read_one_window_at_a_time_and_results_are_freed():
         next(results)
         assert num_read == (number // window + 1) * window
         assert Result.alive < window
+
+
+def test_freed_memory_is_returned_in_long_texts_only(monkeypatch):
+    events = []
+    monkeypatch.setattr(batching, "return_freed_memory", lambda: events.append("returned"))
+    num_windows = 2 * TRIMMED_WINDOWS + 1
+
+    def compute(batch):
+        events.append("batch")
+        return batch
+
+    list(map_in_batches(compute, [["word"] * 8] * SORTED_BATCHES * num_windows, batch_words=10))
+    batches_between = ["batch"] * SORTED_BATCHES * TRIMMED_WINDOWS
+    assert events == [*batches_between, "returned", *batches_between, "returned", *["batch"] * SORTED_BATCHES]
+
+
+@pytest.mark.parametrize("platform", [sys.platform, "darwin"])
+def test_memory_is_returned_where_the_system_can(monkeypatch, platform):
+    called = []
+    library = SimpleNamespace(malloc_trim=called.append) if platform == "linux" else SimpleNamespace()
+    monkeypatch.setattr(batching.ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(sys, "platform", platform)
+    batching.return_freed_memory()
+    assert called == ([0] if platform == "linux" else [])
 
 
 @pytest.mark.parametrize("batch_words", [1, 5, 100])

@@ -2,6 +2,8 @@
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """Batches by a budget of words: sentences of similar length together, results in the order of the sentences."""
 
+import ctypes
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
@@ -14,6 +16,7 @@ Result = TypeVar("Result")
 BATCH_WORDS = 4096  # large enough for the speed of large matrix products, small enough to stay in the processor's cache
 # Sentences are sorted by length within this many batches, whose results are in memory at once.
 SORTED_BATCHES = 8
+TRIMMED_WINDOWS = 2  # after so many, freed memory is returned
 
 
 def map_in_batches(
@@ -26,13 +29,23 @@ def map_in_batches(
     A sentence is a list of words. Those of a window of the stream are sorted by length, so a batch needs little
     padding.
     """
-    for window in windows(sentences, SORTED_BATCHES * batch_words):
+    for number, window in enumerate(windows(sentences, SORTED_BATCHES * batch_words)):
+        if number and number % TRIMMED_WINDOWS == 0:
+            return_freed_memory()
         results: deque = deque([None] * len(window))
         for batch in batches(list(map(len, window)), batch_words):
             for index, result in zip(batch, compute([window[index] for index in batch])):
                 results[index] = result
         while results:  # each is freed once it has been used
             yield results.popleft()
+
+
+def return_freed_memory():
+    """Return freed memory to the system, on Linux: glibc keeps it, in pieces that fit batches of other sizes badly, so
+    the memory of the process would grow over a long text."""
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if malloc_trim is not None:
+        malloc_trim(0)
 
 
 def windows(sentences: Iterable[Sentence], num_words: int) -> Iterator[list[Sentence]]:
