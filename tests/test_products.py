@@ -1,6 +1,7 @@
 """Matrix products of inference against float64 and integers in numpy, their rows one by one, and prepared weights."""
 
 import copy
+import math
 import pickle
 
 import numpy as np
@@ -338,13 +339,17 @@ def test_prepared_weights_are_dropped_when_a_weight_changes(change):
     assert preparation.is_made_anew("other")
 
 
-def test_the_sample_reaches_every_row_and_column():
-    """Of matrices of any shape that are not much larger than the sample."""
-    for shape in ((60, 50), (64, 64), (33, 128), (7, 512)):
-        sample = PreparedWeights.some_elements(torch.arange(shape[0] * shape[1]).view(shape))
-        assert SAMPLES / 2 <= len(sample) <= 2 * SAMPLES + 2
-        assert len((sample // shape[1]).unique()) == shape[0] and len((sample % shape[1]).unique()) == shape[1]
-    assert len(PreparedWeights.some_elements(torch.zeros(0, 3))) == 0
+def test_small_weights_are_compared_whole():
+    for shape in ((0, 3), (5,), (128, 64)):
+        weight = torch.arange(math.prod(shape)).view(shape)
+        assert torch.equal(PreparedWeights.some_elements(weight), weight.flatten())
+
+
+def test_the_sample_of_large_weights_reaches_many_rows_and_columns():
+    for shape in ((128, 4096), (4096, 128), (129, 64), (512, 16384)):
+        sample = PreparedWeights.some_elements(torch.arange(math.prod(shape)).view(shape))
+        assert SAMPLES / 2 <= len(sample) <= SAMPLES + 1
+        assert min(len((sample // shape[1]).unique()), len((sample % shape[1]).unique())) >= 60
 
 
 def test_nan_is_never_taken_for_unchanged():

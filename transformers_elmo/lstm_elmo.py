@@ -39,6 +39,8 @@ from .products_elmo import (
 # Gates computed ahead of the time loop in inference: limits memory use and does not change the result. The allocator
 # keeps blocks of this size; larger ones are requested from the system each time.
 MAX_GATE_BYTES = 1 << 24
+# The input half of so few words takes as long as that of the distinct ones among them.
+FEW_WORDS = 64
 # In training on a CPU, products of at most this many rows are computed in parts.
 FEW_ROWS = 16
 PRODUCT_PARTS = 8
@@ -381,9 +383,11 @@ def input_halves(
     products: LSTMProducts, x: torch.Tensor, words: torch.Tensor | None, batch_sizes: list[int]
 ) -> Iterator[torch.Tensor]:
     """Yield x W + b for the words of each step: (n, 4H)"""
+    if words is not None and len(words) <= FEW_WORDS:
+        x, words = x[words], None
     if words is not None:
         gates = products.input(x)  # (U, 4H)
-        yield from (gates[index] for index in words.split(batch_sizes))
+        yield from (gates.index_select(0, index) for index in words.split(batch_sizes))
         return
     # Computed for as many steps at once as memory allows.
     start, row_bytes = 0, 4 * products.num_cells * x.element_size()

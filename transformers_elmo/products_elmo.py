@@ -18,7 +18,10 @@ from typing import Any
 import torch
 from torch import nn
 
-SAMPLES = 1024  # elements of each weight that are compared to notice a change
+# Elements that are compared to notice a change of a weight: all of a small one, a sample of a large one. Most of the
+# sample has to be read from memory each time.
+SMALL_WEIGHT = 8192
+SAMPLES = 256
 
 
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
@@ -177,8 +180,8 @@ class StackedLinear:
 class PreparedWeights:
     """Copies of weights in the layout of a product: made when first needed, dropped when a weight changes.
 
-    A change is noticed by a weight's address and version, which optimizers and most other code change, and by a sample
-    of its elements, since an assignment to `weight.data` changes neither. The copies are never saved, pickled or copied
+    A change is noticed by a weight's address and version, which optimizers and most other code change, and by some of
+    its elements, since an assignment to `weight.data` changes neither. The copies are never saved, pickled or copied
     with the model.
     """
 
@@ -208,8 +211,10 @@ class PreparedWeights:
 
     @staticmethod
     def some_elements(weight: torch.Tensor) -> torch.Tensor:
-        # An odd distance reaches different rows and columns.
-        return weight.detach().reshape(-1)[:: weight.numel() // SAMPLES | 1]
+        elements = weight.detach().reshape(-1)
+        if len(elements) <= SMALL_WEIGHT:
+            return elements
+        return elements[:: len(elements) // SAMPLES | 1]  # an odd distance reaches different rows and columns
 
     @property
     def nbytes(self) -> int:
