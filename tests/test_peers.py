@@ -222,8 +222,8 @@ def run(command: list, folder: Path, stdin=None, **variables):
     assert result.returncode == 0, result.stderr[-5000:]
 
 
-def convert(source: Path, output: Path) -> Path:
-    run([sys.executable, "-m", "transformers_elmo.command", "convert", source, "-o", output], output.parent)
+def convert(source: Path, output: Path, *options) -> Path:
+    run([sys.executable, "-m", "transformers_elmo.command", "convert", source, "-o", output, *options], output.parent)
     return output
 
 
@@ -359,7 +359,9 @@ def test_outputs_match_an_allennlp_archive(layer_norm, peers, make_folder, recor
         },
     }
     theirs = peers.compute(ALLENNLP_ARCHIVE, [config, [0.4, -0.3, 1.1], 0.7, SENTENCES], folder)
-    ours = compute_outputs(convert(folder / "model.tar.gz", folder / "checkpoint"))
+    ours = compute_outputs(
+        convert(folder / "model.tar.gz", folder / "checkpoint", "--options", embedder["options_file"])
+    )
     compare(theirs, ours, record_property, "mix")
 
 
