@@ -35,13 +35,12 @@ def test_batches_are_sorted_by_length_and_full(lengths, batch_words):
     found = list(batches(lengths, batch_words))
     assert sorted(index for batch in found for index in batch) == list(range(len(lengths)))
     order = [lengths[index] for batch in found for index in batch]
-    assert order == sorted(lengths)
+    assert order == sorted(lengths, reverse=True)
     for batch, following in pairwise(found):
         # It could not have taken the sentences up to the next number that needs no padding.
         size = next(size for size in count(len(batch) + 1) if round_rows(size) == size)
-        after = following[: size - len(batch)]
         assert round_rows(len(batch)) == len(batch)
-        assert len(after) < size - len(batch) or size * (lengths[after[-1]] + 2) > batch_words
+        assert len(following) < size - len(batch) or size * (lengths[batch[0]] + 2) > batch_words
 
 
 @given(sentences, budgets)

@@ -63,11 +63,15 @@ def windows(sentences: Iterable[Sentence], num_words: int) -> Iterator[list[Sent
 
 
 def batches(lengths: Sequence[int], batch_words: int) -> Iterator[list[int]]:
-    """Yield batches of indices, sorted by length: each of at most `batch_words`, boundaries and padding included, or of
-    one sentence; all but the last have a number of sentences for which products need no padding."""
+    """Yield batches of indices, from the longest sentences to the shortest.
+
+    A batch has at most `batch_words`, boundaries and padding included, or one sentence, and a number of sentences for
+    which products need no padding. Only the last has what is left: the shortest sentences, as the time of few rows
+    depends on the number of steps.
+    """
     batch: list[int] = []
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        while batch and (len(batch) + 1) * (lengths[index] + 2) > batch_words:
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        while batch and (len(batch) + 1) * (lengths[batch[0]] + 2) > batch_words:
             size = max(size for size in range(1, len(batch) + 1) if round_rows(size) == size)
             yield batch[:size]
             batch = batch[size:]

@@ -348,20 +348,21 @@ def lstm_inference(
         x, words = (x[read_words], None) if words is None else (x, words[read_words])
         h, minus_2c = [pad_rows(state, max(len(state), rows[0])) for state in (h, minus_2c)]
     outputs = h.new_empty(*h.shape[:-2], sum(rows), h.shape[-1])  # (N and added rows, P)
+    hidden_buffer = torch.empty_like(minus_2c)  # (B, H), used by every step
     steps = zip(input_halves(products, x, words, rows), outputs.split(rows, -2), batch_sizes, [*batch_sizes[1:], 0])
     for step, (gates, output, n, remaining) in enumerate(steps):
         if is_shared := same_start and step == 0:
-            gates, cells = first_rows(gates, 1), first_rows(minus_2c, 1)
+            gates = first_rows(gates, 1)
         else:
-            num_rows = gates.shape[-2]
-            gates, cells = products.recurrent.add(gates, first_rows(h, num_rows)), first_rows(minus_2c, num_rows)
-        hidden = gates_to_hidden(gates.to(cells.dtype), cells, cell_clip, products.j_is_doubled)  # (n, H)
+            gates = products.recurrent.add(gates, first_rows(h, gates.shape[-2]))
+        cells, hidden = [first_rows(state, gates.shape[-2]) for state in (minus_2c, hidden_buffer)]  # (n, H)
+        gates_to_hidden(gates.to(cells.dtype), cells, cell_clip, products.j_is_doubled, out=hidden)
         h = hidden if products.projection is None else products.projection(hidden)
         if output_clip is not None and products.projection is not None:
             h = h.clamp_(-output_clip, output_clip)
         h = output.copy_(h)  # to all rows if the start is shared
         if is_shared and n > 1:
-            minus_2c[..., 1:, :] = cells
+            minus_2c[..., 1:, :] = cells  # to all sentences too
         if remaining < n:  # the shortest sentences end here
             last_h[..., remaining:n, :] = h[..., remaining:n, :]
             last_minus_2c[..., remaining:n, :] = minus_2c[..., remaining:n, :]
@@ -397,9 +398,9 @@ def input_halves(
 
 
 def gates_to_hidden(
-    gates: torch.Tensor, minus_2c: torch.Tensor, cell_clip: float | None, j_is_doubled: bool
-) -> torch.Tensor:
-    """Return o * tanh(c) and update -2c in place: gates (n, 4H) before their activations, -2c (n, H) -> (n, H)
+    gates: torch.Tensor, minus_2c: torch.Tensor, cell_clip: float | None, j_is_doubled: bool, out: torch.Tensor
+):
+    """Write o * tanh(c) to `out` (n, H) and update -2c (n, H) in place: gates (n, 4H) before their activations
 
     The LSTM's equations in seven passes, with tanh z = 2 sigmoid(2z) - 1 = 1 - 2 sigmoid(-2z).
     """
@@ -411,8 +412,8 @@ def gates_to_hidden(
     minus_2c.mul_(f).add_(i, alpha=2)  # -2 (f c + i tanh(j))
     if cell_clip is not None:
         minus_2c.clamp_(-2 * cell_clip, 2 * cell_clip)
-    t = torch.sigmoid(minus_2c)
-    return torch.addcmul(o, o, t, value=-2, out=t)  # o - 2 o sigmoid(-2c) = o tanh(c)
+    torch.sigmoid(minus_2c, out=out)
+    torch.addcmul(o, o, out, value=-2, out=out)  # o - 2 o sigmoid(-2c) = o tanh(c)
 
 
 def chunk_steps(batch_sizes: list[int], max_rows: int) -> Iterator[list[int]]:

@@ -69,13 +69,13 @@ def embed_batch(
     with evaluation_mode(model), torch.inference_mode():
         outputs = model(**inputs.to(input_device(model)), output_hidden_states=layer != "mix")
     if layer == "mix":
-        vectors = outputs.last_hidden_state  # (B, T, 2P)
+        vectors = [outputs.last_hidden_state]  # (B, T, 2P)
     elif layer == "all":
-        vectors = torch.stack(outputs.hidden_states, 1)  # (B, L + 1, T, 2P)
+        vectors = outputs.hidden_states  # L + 1 of (B, T, 2P)
     else:
-        vectors = outputs.hidden_states[0 if layer == "words" else -1]  # (B, T, 2P)
-    for sentence, rows, mask in zip(words, vectors.float().cpu().numpy(), is_word):
-        rows = rows[..., mask, :]
+        vectors = [outputs.hidden_states[0 if layer == "words" else -1]]
+    for sentence, mask, *layers in zip(words, is_word, *[each.float().cpu().numpy() for each in vectors]):
+        rows = np.stack([each[mask] for each in layers]) if layer == "all" else layers[0][mask]
         if not np.isfinite(rows).all():
             raise ValueError(
                 f"The vectors must be finite numbers; the model computes infinite ones or NaN, in {model.dtype}, for "
