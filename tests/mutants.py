@@ -589,7 +589,7 @@ MUTANTS = [
     *in_file(
         "embed/job.py",
         "embed/test_job.py command/test_embed.py",
-        ("first vector dropped though it is no boundary", "layers[0][mask]", "rows[..., 1 : 1 + len(sentence), :]"),
+        ("first vector dropped though it is no boundary", "layers[0][mask]", "layers[0][1 : 1 + len(sentence)]"),
         ("layers words and top swapped", '0 if layer == "words" else -1', '-1 if layer == "words" else 0'),
         (
             "raw text split at spaces only",

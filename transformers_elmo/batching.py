@@ -8,8 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from .products_elmo import round_rows
-
 Sentence = TypeVar("Sentence", bound=Sequence)
 Result = TypeVar("Result")
 
@@ -69,6 +67,8 @@ def batches(lengths: Sequence[int], batch_words: int) -> Iterator[list[int]]:
     which products need no padding. Only the last has what is left: the shortest sentences, as the time of few rows
     depends on the number of steps.
     """
+    from .products_elmo import round_rows  # imports torch, which `elmo embed --help` does without
+
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
         while batch and (len(batch) + 1) * (lengths[batch[0]] + 2) > batch_words:
