@@ -42,10 +42,11 @@ from watch import Watch
 from transformers_elmo import ElmoConfig, ElmoForPreTraining, ElmoModel, ElmoTokenizer
 from transformers_elmo.convert.export import bilm_options, export_bilm
 from transformers_elmo.lstm_elmo import plain_lstm
+from transformers_elmo.memory import keep_freed_memory
 from transformers_elmo.modeling_elmo import distinct_rows
 from transformers_elmo.pretrain.corpus import Corpus
 from transformers_elmo.pretrain.recipe import RECIPES, SIZES, Recipe
-from transformers_elmo.pretrain.trainer import OPTIMIZERS, keep_freed_memory
+from transformers_elmo.pretrain.trainer import OPTIMIZERS
 from transformers_elmo.pretrain.windows import Windows
 from transformers_elmo.softmax_elmo import log_uniform, log_uniform_sample
 

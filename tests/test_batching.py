@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformers_elmo import batching
+from transformers_elmo import batching, memory
 from transformers_elmo.batching import SORTED_BATCHES, TRIMMED_WINDOWS, batches, map_in_batches, windows
 from transformers_elmo.products_elmo import round_rows
 
@@ -97,9 +97,9 @@ def test_freed_memory_is_returned_in_long_texts_only(monkeypatch):
 def test_memory_is_returned_where_the_system_can(monkeypatch, platform):
     called = []
     library = SimpleNamespace(malloc_trim=called.append) if platform == "linux" else SimpleNamespace()
-    monkeypatch.setattr(batching.ctypes, "CDLL", lambda name: library)
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: library)
     monkeypatch.setattr(sys, "platform", platform)
-    batching.return_freed_memory()
+    memory.return_freed_memory()
     assert called == ([0] if platform == "linux" else [])
 
 

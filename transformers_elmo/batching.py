@@ -2,11 +2,11 @@
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """Batches by a budget of words: sentences of similar length together, results in the order of the sentences."""
 
-import ctypes
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
+
+from .memory import return_freed_memory
 
 Sentence = TypeVar("Sentence", bound=Sequence)
 Result = TypeVar("Result")
@@ -14,7 +14,8 @@ Result = TypeVar("Result")
 BATCH_WORDS = 4096  # large enough for the speed of large matrix products, small enough to stay in the processor's cache
 # Sentences are sorted by length within this many batches, whose results are in memory at once.
 SORTED_BATCHES = 8
-TRIMMED_WINDOWS = 2  # after so many, freed memory is returned
+# Freed memory is returned to the system each time this many windows have been read.
+TRIMMED_WINDOWS = 2
 
 
 def map_in_batches(
@@ -38,14 +39,6 @@ def map_in_batches(
             yield results.popleft()
 
 
-def return_freed_memory():
-    """Return freed memory to the system, on Linux: glibc keeps it, in pieces that fit batches of other sizes badly, so
-    the memory of the process would grow over a long text."""
-    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if malloc_trim is not None:
-        malloc_trim(0)
-
-
 def windows(sentences: Iterable[Sentence], num_words: int) -> Iterator[list[Sentence]]:
     """Yield consecutive sentences, each time as many as first reach a number of words, boundaries included."""
     window: list[Sentence] = []
@@ -63,9 +56,9 @@ def windows(sentences: Iterable[Sentence], num_words: int) -> Iterator[list[Sent
 def batches(lengths: Sequence[int], batch_words: int) -> Iterator[list[int]]:
     """Yield batches of indices, from the longest sentences to the shortest.
 
-    A batch has at most `batch_words`, boundaries and padding included, or one sentence, and a number of sentences for
-    which products need no padding. Only the last has what is left: the shortest sentences, as the time of few rows
-    depends on the number of steps.
+    A batch has at most `batch_words`, boundaries and padding included, or one sentence. The number of its sentences is
+    one that `round_rows` leaves as it is, except in the last batch. That one has few sentences, which take as long as
+    many: it is fast because they are the shortest.
     """
     from .products_elmo import round_rows  # imports torch, which `elmo embed --help` does without
 

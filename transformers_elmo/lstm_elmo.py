@@ -39,7 +39,7 @@ from .products_elmo import (
 # Gates computed ahead of the time loop in inference: limits memory use and does not change the result. The allocator
 # keeps blocks of this size; larger ones are requested from the system each time.
 MAX_GATE_BYTES = 1 << 24
-# The input half of so few words takes as long as that of the distinct ones among them.
+# In inference, x W of at most this many words is computed directly: leaving out repeated words would save no time.
 FEW_WORDS = 64
 # In training on a CPU, products of at most this many rows are computed in parts.
 FEW_ROWS = 16
@@ -335,7 +335,8 @@ def lstm_inference(
     and the first step is computed once for all of them. With `StackedLinear`, x, h, c and the results have a first
     dimension for the two directions.
 
-    With `PackedLinear` and `Int8Linear`, rows are added to a step as `round_rows` has it, and dropped at the end.
+    With `PackedLinear` and `Int8Linear`, each step has the number of rows that `round_rows` returns for its words. The
+    added rows are dropped at the end.
     """
     # -2c instead of c takes fewer passes over the gates.
     minus_2c = c.to(torch.promote_types(c.dtype, torch.float32)) * -2  # (B, H)

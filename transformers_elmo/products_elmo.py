@@ -53,8 +53,7 @@ def can_compute_int8(device: torch.device) -> bool:
 
 
 def round_rows(number: int) -> int:
-    """Return the number of rows with which a product of so many rows is computed: itself up to 32, then the next of 16
-    numbers between two powers of two.
+    """Round a product's number of rows up: up to 32 it stays, above that there are 16 numbers for each power of two.
 
     oneDNN keeps a compiled kernel for each number of rows, of about 400 kB. The kernels of all numbers that occur in a
     long text would take hundreds of megabytes, scattered over the heap.

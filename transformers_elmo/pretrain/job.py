@@ -25,6 +25,7 @@ from transformers.trainer_callback import PrinterCallback, TrainerState
 from ..checkpoints import has_lm_head, is_quantized, load_config, load_model, load_tokenizer
 from ..configuration_elmo import ElmoConfig
 from ..files import new_file, new_files, one_line, read_json
+from ..memory import keep_freed_memory
 from ..model_card import model_card
 from ..modeling_elmo import ElmoForPreTraining
 from ..text import BOM, check_column, display_name, find_files
@@ -34,7 +35,7 @@ from .card import training_section
 from .corpus import Corpus, Splitting, corpus_from_files
 from .output import CHECKSUMS_FILE, SETTINGS_FILE, checkpoints, find_damage, locked_output, rank
 from .recipe import CACHE, MAX_NUMBER, Recipe, Settings, check_initial_model, check_number
-from .trainer import ElmoPretrainer, keep_freed_memory, last_perplexities, uses_cpu
+from .trainer import ElmoPretrainer, last_perplexities, uses_cpu
 from .windows import Windows
 
 CURVES_FILE = "curves.png"

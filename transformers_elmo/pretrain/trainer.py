@@ -2,10 +2,8 @@
 # Licensed under the Apache License, Version 2.0: http://www.apache.org/licenses/LICENSE-2.0
 """A Trainer for the two language models: LSTM states carried between windows, exact resume, and optimizers."""
 
-import ctypes
 import math
 import shutil
-import sys
 from pathlib import Path
 
 import torch
@@ -247,15 +245,3 @@ OPTIMIZERS = {
     # bilm-tf's optimizer and its initial accumulator.
     "adagrad": lambda model, lr: torch.optim.Adagrad(model.parameters(), lr, initial_accumulator_value=1.0, fused=True),
 }
-
-
-def keep_freed_memory():
-    """Tell glibc to keep freed memory instead of returning it to the system.
-
-    Each step frees and allocates the same large tensors. New pages cost more than computing on them: a sixth of the
-    step's time on a virtual machine.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        mallopt(-4, 0)  # M_MMAP_MAX: allocate no tensor by mmap
-        mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: never shrink the heap
