@@ -246,6 +246,13 @@ class LSTMProducts:
     num_cells: int  # H
     j_is_doubled: bool = True  # in W, R and b
 
+    def hidden_buffer(self, cells: torch.Tensor) -> torch.Tensor:
+        """Return zeros for o * tanh(c) with the dtype and at least the rows that the projection reads: (B, H)"""
+        if self.projection is None:
+            return torch.zeros_like(cells)
+        rows = max(cells.shape[-2], self.projection.min_rows)
+        return cells.new_zeros(*cells.shape[:-2], rows, cells.shape[-1], dtype=self.projection.dtype)
+
     @property
     def nbytes(self) -> int:
         """Memory of the copies of the weights."""
@@ -349,18 +356,23 @@ def lstm_inference(
         x, words = (x[read_words], None) if words is None else (x, words[read_words])
         h, minus_2c = [pad_rows(state, max(len(state), rows[0])) for state in (h, minus_2c)]
     outputs = h.new_empty(*h.shape[:-2], sum(rows), h.shape[-1])  # (N and added rows, P)
-    hidden_buffer = torch.empty_like(minus_2c)  # (B, H), used by every step
+    hidden_buffer = products.hidden_buffer(minus_2c)  # (B, H), used by every step
     steps = zip(input_halves(products, x, words, rows), outputs.split(rows, -2), batch_sizes, [*batch_sizes[1:], 0])
     for step, (gates, output, n, remaining) in enumerate(steps):
         if is_shared := same_start and step == 0:
             gates = first_rows(gates, 1)
         else:
             gates = products.recurrent.add(gates, first_rows(h, gates.shape[-2]))
-        cells, hidden = [first_rows(state, gates.shape[-2]) for state in (minus_2c, hidden_buffer)]  # (n, H)
+        num_rows = gates.shape[-2]
+        cells, hidden = first_rows(minus_2c, num_rows), first_rows(hidden_buffer, num_rows)  # (n, H)
         gates_to_hidden(gates.to(cells.dtype), cells, cell_clip, products.j_is_doubled, out=hidden)
-        h = hidden if products.projection is None else products.projection(hidden)
-        if output_clip is not None and products.projection is not None:
-            h = h.clamp_(-output_clip, output_clip)
+        if products.projection is None:
+            h = hidden
+        else:
+            h = products.projection(first_rows(hidden_buffer, max(num_rows, products.projection.min_rows)))
+            h = first_rows(h, num_rows)
+            if output_clip is not None:
+                h = h.clamp_(-output_clip, output_clip)
         h = output.copy_(h)  # to all rows if the start is shared
         if is_shared and n > 1:
             minus_2c[..., 1:, :] = cells  # to all sentences too
@@ -413,8 +425,8 @@ def gates_to_hidden(
     minus_2c.mul_(f).add_(i, alpha=2)  # -2 (f c + i tanh(j))
     if cell_clip is not None:
         minus_2c.clamp_(-2 * cell_clip, 2 * cell_clip)
-    torch.sigmoid(minus_2c, out=out)
-    torch.addcmul(o, o, out, value=-2, out=out)  # o - 2 o sigmoid(-2c) = o tanh(c)
+    torch.sigmoid(minus_2c, out=f)
+    torch.addcmul(o, o, f, value=-2, out=out)  # o - 2 o sigmoid(-2c) = o tanh(c)
 
 
 def chunk_steps(batch_sizes: list[int], max_rows: int) -> Iterator[list[int]]:

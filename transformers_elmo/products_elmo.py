@@ -66,7 +66,8 @@ def round_rows(number: int) -> int:
 
 def pad_rows(x: torch.Tensor, number: int) -> torch.Tensor:
     """Repeat rows of x, up to twice as many: (n, size) -> (number, size)"""
-    return x if len(x) == number else torch.cat([x, x[: number - len(x)]])
+    n = x.shape[0]
+    return x if n == number else torch.cat([x, x[: number - n]])
 
 
 def first_rows(x: torch.Tensor, number: int) -> torch.Tensor:
@@ -77,7 +78,7 @@ class PlainLinear:
     """x W + b by torch: weight (in, out), bias (out,) or None"""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None):
-        self.weight, self.bias = weight, bias
+        self.weight, self.bias, self.dtype = weight, bias, weight.dtype
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x (n, in) -> (n, out)"""
@@ -88,6 +89,7 @@ class PlainLinear:
         """Return sums + x W: sums (n, out), which may be overwritten, x (n, in)"""
         return sums.addmm_(x, self.weight)
 
+    min_rows = 1
     nbytes = 0  # of copies of the weights
 
 
@@ -104,7 +106,7 @@ class PackedLinear:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x (n, in) -> (n, out)"""
-        x, n = x.to(self.dtype), len(x)
+        x, n = x.to(self.dtype), x.shape[0]
         if not n:
             return x.new_empty(0, self.out_features)
         x = pad_rows(x, max(round_rows(n), self.min_rows))
@@ -112,10 +114,11 @@ class PackedLinear:
 
     def add(self, sums: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Return sums + x W: sums (n, out), x (n, in)"""
-        x, n = x.to(self.dtype), len(x)
+        x, n = x.to(self.dtype), x.shape[0]
         if not n:
             return sums
-        x, sums = [pad_rows(each, max(round_rows(n), self.min_rows)) for each in (x, sums)]
+        rows = max(round_rows(n), self.min_rows)
+        x, sums = pad_rows(x, rows), pad_rows(sums, rows)
         return first_rows(torch.ops.mkldnn._linear_pointwise.binary(x, sums, self.weight, None, "add"), n)
 
 
@@ -140,7 +143,7 @@ class Int8Linear:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """x (n, in) -> (n, out)"""
-        if not (n := len(x)):
+        if not (n := x.shape[0]):
             return x.new_empty(0, len(self.scale))
         x, weight = self.quantize(pad_rows(x, round_rows(n))), (self.weight, self.scale, self.zero_points)
         y = torch.ops.onednn.qlinear_pointwise(
@@ -150,8 +153,8 @@ class Int8Linear:
 
     def add(self, sums: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Return sums + x W: sums (n, out), which are overwritten if they are float32, x (n, in)"""
-        n, weight = len(x), (self.weight, self.scale, self.zero_points)
-        x, sums = [pad_rows(each, round_rows(n)) for each in (x, sums)]
+        n, weight = x.shape[0], (self.weight, self.scale, self.zero_points)
+        x, sums = pad_rows(x, round_rows(n)), pad_rows(sums, round_rows(n))
         y = torch.ops.onednn.qlinear_pointwise.binary(
             *(self.quantize(x), self.step, 128, *weight, sums.float(), None, 1.0, 0, torch.float32, 1.0, 0),
             *("sum", 1.0, "none", [], ""),
@@ -163,7 +166,7 @@ class StackedLinear:
     """The products of both directions in one call: weights (2, in, out), biases (2, out)"""
 
     def __init__(self, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor] | None = None):
-        self.weight = torch.stack([*weights])
+        self.weight, self.dtype = torch.stack([*weights]), weights[0].dtype
         self.bias = None if biases is None else torch.stack([*biases])[:, None]
         self.nbytes = self.weight.nbytes
 
@@ -174,6 +177,8 @@ class StackedLinear:
     def add(self, sums: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Return sums + x W: sums (2, n, out), x (2, n, in)"""
         return torch.baddbmm(sums, x, self.weight)
+
+    min_rows = 1
 
 
 class PreparedWeights:
