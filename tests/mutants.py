@@ -386,8 +386,8 @@ MUTANTS = [
         ("products: a kernel for every number of rows", "if number <= 32:", "if True:"),
         (
             "products: rows padded with their first ones only",
-            "torch.cat([x, x[: number - len(x)]])",
-            "torch.cat([x[: number - len(x)], x])",
+            "torch.cat([x, x[: number - n]])",
+            "torch.cat([x[: number - n], x])",
         ),
         ("products: half precision is never packed", "if is_half and can_pack", "if False and can_pack"),
         ("products: int8 numbers rounded down", "128.5]", "128.0]"),

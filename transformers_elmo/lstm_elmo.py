@@ -33,7 +33,6 @@ from .products_elmo import (
     first_rows,
     packed_dtype,
     pad_rows,
-    round_rows,
 )
 
 # Gates computed ahead of the time loop in inference: limits memory use and does not change the result. The allocator
@@ -247,11 +246,11 @@ class LSTMProducts:
     j_is_doubled: bool = True  # in W, R and b
 
     def hidden_buffer(self, cells: torch.Tensor) -> torch.Tensor:
-        """Return zeros for o * tanh(c) with the dtype and at least the rows that the projection reads: (B, H)"""
+        """Return zeros in the dtype and the rows of the projection, for o * tanh(c): cells (B, H) -> (B or more, H)"""
         if self.projection is None:
             return torch.zeros_like(cells)
-        rows = max(cells.shape[-2], self.projection.min_rows)
-        return cells.new_zeros(*cells.shape[:-2], rows, cells.shape[-1], dtype=self.projection.dtype)
+        *directions, n, size = cells.shape
+        return cells.new_zeros(*directions, self.projection.rows(n), size, dtype=self.projection.dtype)
 
     @property
     def nbytes(self) -> int:
@@ -342,21 +341,19 @@ def lstm_inference(
     and the first step is computed once for all of them. With `StackedLinear`, x, h, c and the results have a first
     dimension for the two directions.
 
-    With `PackedLinear` and `Int8Linear`, each step has the number of rows that `round_rows` returns for its words. The
-    added rows are dropped at the end.
+    Each step has the number of rows in which the recurrent product computes its words. The added rows are dropped at
+    the end.
     """
     # -2c instead of c takes fewer passes over the gates.
     minus_2c = c.to(torch.promote_types(c.dtype, torch.float32)) * -2  # (B, H)
     last_h, last_minus_2c = h.clone(), minus_2c.clone()  # of the last word of each sentence
-    rows = batch_sizes
-    if isinstance(products.recurrent, (PackedLinear, Int8Linear)):
-        rows = [*map(round_rows, batch_sizes)]
+    rows = [*map(products.recurrent.rows, batch_sizes)]
     if is_padded := rows != batch_sizes:
         read_words, word_rows = pad_steps(batch_sizes, rows)
         x, words = (x[read_words], None) if words is None else (x, words[read_words])
         h, minus_2c = [pad_rows(state, max(len(state), rows[0])) for state in (h, minus_2c)]
     outputs = h.new_empty(*h.shape[:-2], sum(rows), h.shape[-1])  # (N and added rows, P)
-    hidden_buffer = products.hidden_buffer(minus_2c)  # (B, H), used by every step
+    hidden_buffer = products.hidden_buffer(minus_2c)  # (B or more, H), used by every step
     steps = zip(input_halves(products, x, words, rows), outputs.split(rows, -2), batch_sizes, [*batch_sizes[1:], 0])
     for step, (gates, output, n, remaining) in enumerate(steps):
         if is_shared := same_start and step == 0:
@@ -366,11 +363,10 @@ def lstm_inference(
         num_rows = gates.shape[-2]
         cells, hidden = first_rows(minus_2c, num_rows), first_rows(hidden_buffer, num_rows)  # (n, H)
         gates_to_hidden(gates.to(cells.dtype), cells, cell_clip, products.j_is_doubled, out=hidden)
-        if products.projection is None:
-            h = hidden
-        else:
-            h = products.projection(first_rows(hidden_buffer, max(num_rows, products.projection.min_rows)))
-            h = first_rows(h, num_rows)
+        h = hidden
+        if products.projection is not None:
+            h = products.projection(first_rows(hidden_buffer, products.projection.rows(num_rows)))
+            h = first_rows(h, num_rows)  # (n, P)
             if output_clip is not None:
                 h = h.clamp_(-output_clip, output_clip)
         h = output.copy_(h)  # to all rows if the start is shared

@@ -89,7 +89,10 @@ class PlainLinear:
         """Return sums + x W: sums (n, out), which may be overwritten, x (n, in)"""
         return sums.addmm_(x, self.weight)
 
-    min_rows = 1
+    def rows(self, n: int) -> int:
+        """Return the number of rows in which n are computed; if x has fewer, some are computed twice."""
+        return n
+
     nbytes = 0  # of copies of the weights
 
 
@@ -109,7 +112,7 @@ class PackedLinear:
         x, n = x.to(self.dtype), x.shape[0]
         if not n:
             return x.new_empty(0, self.out_features)
-        x = pad_rows(x, max(round_rows(n), self.min_rows))
+        x = pad_rows(x, self.rows(n))
         return first_rows(torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], ""), n)
 
     def add(self, sums: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -117,9 +120,11 @@ class PackedLinear:
         x, n = x.to(self.dtype), x.shape[0]
         if not n:
             return sums
-        rows = max(round_rows(n), self.min_rows)
-        x, sums = pad_rows(x, rows), pad_rows(sums, rows)
+        x, sums = pad_rows(x, self.rows(n)), pad_rows(sums, self.rows(n))
         return first_rows(torch.ops.mkldnn._linear_pointwise.binary(x, sums, self.weight, None, "add"), n)
+
+    def rows(self, n: int) -> int:
+        return max(round_rows(n), self.min_rows) if n else 0
 
 
 class Int8Linear:
@@ -145,7 +150,7 @@ class Int8Linear:
         """x (n, in) -> (n, out)"""
         if not (n := x.shape[0]):
             return x.new_empty(0, len(self.scale))
-        x, weight = self.quantize(pad_rows(x, round_rows(n))), (self.weight, self.scale, self.zero_points)
+        x, weight = self.quantize(pad_rows(x, self.rows(n))), (self.weight, self.scale, self.zero_points)
         y = torch.ops.onednn.qlinear_pointwise(
             x, self.step, 128, *weight, self.bias, 1.0, 0, torch.float32, "none", [], ""
         )
@@ -154,12 +159,15 @@ class Int8Linear:
     def add(self, sums: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Return sums + x W: sums (n, out), which are overwritten if they are float32, x (n, in)"""
         n, weight = x.shape[0], (self.weight, self.scale, self.zero_points)
-        x, sums = pad_rows(x, round_rows(n)), pad_rows(sums, round_rows(n))
+        x, sums = pad_rows(x, self.rows(n)), pad_rows(sums, self.rows(n))
         y = torch.ops.onednn.qlinear_pointwise.binary(
             *(self.quantize(x), self.step, 128, *weight, sums.float(), None, 1.0, 0, torch.float32, 1.0, 0),
             *("sum", 1.0, "none", [], ""),
         )
         return first_rows(y, n)
+
+    def rows(self, n: int) -> int:
+        return round_rows(n)
 
 
 class StackedLinear:
@@ -178,7 +186,8 @@ class StackedLinear:
         """Return sums + x W: sums (2, n, out), x (2, n, in)"""
         return torch.baddbmm(sums, x, self.weight)
 
-    min_rows = 1
+    def rows(self, n: int) -> int:
+        return n
 
 
 class PreparedWeights:
