@@ -47,8 +47,11 @@ class Product:
         self.max_rows = max(1, MAX_OUTPUTS // num_out)
         dtype = DTYPES[precision]
         weight, x = torch.rand(num_out, num_in, dtype=dtype), torch.rand(self.max_rows, num_in, dtype=dtype)
-        makers = (plain, packed, quantized) if precision == "int8" else (plain, packed)
-        self.kernels = [make(weight, x) for make in makers]
+        self.kernels = [plain(weight, x), packed(weight, x)]
+        if precision == "int8":
+            self.kernels.append(quantized(weight, x))
+        if dtype == torch.bfloat16:  # without its instructions, float32 is faster
+            self.kernels += [plain(weight.float(), x.float()), packed(weight.float(), x.float())]
         self.fastest: dict[int, Callable] = {}  # by the number of binary digits of the number of rows
 
     def __call__(self, rows: int):

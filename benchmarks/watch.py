@@ -4,7 +4,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 QUIET = 0.06  # CPUs that other processes may use during an undisturbed measurement
@@ -28,11 +28,12 @@ def other_cpu_seconds() -> float:
 class Watch:
     """Yields a batch to warm up, then all batches `rounds` times, and measures the loop's body for each.
 
-    The batch to warm up is the first one, unless `warm_up` is given.
+    The batch to warm up is the first one, unless `warm_up` is given. `before_round` is called before each round, and
+    not timed.
     """
 
-    def __init__(self, batches: list, rounds: int, warm_up=None):
-        self.batches, self.rounds = batches, rounds
+    def __init__(self, batches: list, rounds: int, warm_up=None, before_round: Callable[[], object] = lambda: None):
+        self.batches, self.rounds, self.before_round = batches, rounds, before_round
         self.warm_up = batches[0] if warm_up is None else warm_up
         self.seconds = [float("inf")] * len(batches)  # fastest time of each batch
 
@@ -42,6 +43,7 @@ class Watch:
         yield self.warm_up
         first, others = time.perf_counter(), other_cpu_seconds()
         for _ in range(self.rounds):
+            self.before_round()
             for number, batch in enumerate(self.batches):
                 start = time.perf_counter()
                 yield batch
