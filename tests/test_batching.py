@@ -16,6 +16,12 @@ sentences = st.lists(st.lists(st.sampled_from("abc"), max_size=12), max_size=40)
 budgets = st.integers(1, 60) | st.integers(100, 400)
 
 
+def fits(lengths, batch_words):
+    """Return whether sentences of these lengths may be in one batch."""
+    words, padded = sum(length + 2 for length in lengths), len(lengths) * (max(lengths) + 2)
+    return len(lengths) == 1 or (words <= batch_words and padded <= 2 * batch_words)
+
+
 @given(sentences, budgets)
 def test_results_are_in_the_order_of_the_sentences(sentences, batch_words):
     seen = []
@@ -26,8 +32,7 @@ def test_results_are_in_the_order_of_the_sentences(sentences, batch_words):
 
     assert list(map_in_batches(compute, iter(sentences), batch_words)) == ["".join(words) for words in sentences]
     assert sum(map(len, seen)) == len(sentences)
-    for batch in seen:
-        assert len(batch) == 1 or len(batch) * (max(map(len, batch)) + 2) <= batch_words
+    assert all(fits([*map(len, batch)], batch_words) for batch in seen)
 
 
 @given(st.lists(st.integers(0, 30), max_size=40) | st.lists(st.integers(0, 4), min_size=60, max_size=120), budgets)
@@ -40,7 +45,8 @@ def test_batches_are_sorted_by_length_and_full(lengths, batch_words):
         # It could not have taken the sentences up to the next number that needs no padding.
         size = next(size for size in count(len(batch) + 1) if round_rows(size) == size)
         assert round_rows(len(batch)) == len(batch)
-        assert len(following) < size - len(batch) or size * (lengths[batch[0]] + 2) > batch_words
+        more = [lengths[index] for index in [*batch, *following][:size]]
+        assert len(more) < size or not fits(more, batch_words)
 
 
 @given(sentences, budgets)

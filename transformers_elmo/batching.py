@@ -12,6 +12,7 @@ Sentence = TypeVar("Sentence", bound=Sequence)
 Result = TypeVar("Result")
 
 BATCH_WORDS = 4096  # large enough for the speed of large matrix products, small enough to stay in the processor's cache
+MAX_PADDING = 2  # padding takes memory, but no time
 # Sentences are sorted by length within this many batches, whose results are in memory at once.
 SORTED_BATCHES = 8
 # Freed memory is returned to the system each time this many windows have been read.
@@ -56,18 +57,23 @@ def windows(sentences: Iterable[Sentence], num_words: int) -> Iterator[list[Sent
 def batches(lengths: Sequence[int], batch_words: int) -> Iterator[list[int]]:
     """Yield batches of indices, from the longest sentences to the shortest.
 
-    A batch has at most `batch_words`, boundaries and padding included, or one sentence. The number of its sentences is
-    one that `round_rows` leaves as it is, except in the last batch. That one has few sentences, which take as long as
-    many: it is fast because they are the shortest.
+    A batch has at most `batch_words`, boundaries included, and at most MAX_PADDING times as many with its padding; or
+    one sentence. The number of its sentences is one that `round_rows` leaves as it is, except in the last batch. That
+    one has few sentences, which take as long as many: it is fast because they are the shortest.
     """
     from .products_elmo import round_rows  # imports torch, which `elmo embed --help` does without
 
     batch: list[int] = []
+    num_words = 0
     for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
-        while batch and (len(batch) + 1) * (lengths[batch[0]] + 2) > batch_words:
-            size = max(size for size in range(1, len(batch) + 1) if round_rows(size) == size)
+        batch.append(index)
+        num_words += lengths[index] + 2
+        while len(batch) > 1 and (
+            num_words > batch_words or len(batch) * (lengths[batch[0]] + 2) > MAX_PADDING * batch_words
+        ):
+            size = max(size for size in range(1, len(batch)) if round_rows(size) == size)
             yield batch[:size]
             batch = batch[size:]
-        batch.append(index)
+            num_words = sum(lengths[index] + 2 for index in batch)
     if batch:
         yield batch

@@ -34,8 +34,8 @@ def embed(
 
     A sentence is raw text or a list of words. The vectors have shape (words, 2P), or (layers, words, 2P) with
     `layer="all"`. `"mix"` is the checkpoint's own mix of layers, `"words"` the context-free word vectors below the
-    LSTMs, `"top"` the last LSTM layer. A batch has at most `batch_words` words, padding included, or one sentence. The
-    model may be in training mode: dropout is off meanwhile, and the mode is restored.
+    LSTMs, `"top"` the last LSTM layer. A batch has at most `batch_words` words, twice as many with its padding, or one
+    sentence. The model may be in training mode: dropout is off meanwhile, and the mode is restored.
     """
     if isinstance(sentences, str):
         raise ValueError(f"sentences must be a list of sentences, got the string {sentences[:60]!r}; put it in a list.")
