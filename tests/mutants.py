@@ -322,8 +322,8 @@ MUTANTS = [
         "test_lstm.py -k threads",
         (
             "directions swapped when they run in threads",
-            "return run_on_half_of_the_cores(forward), other.result()",
-            "return other.result(), run_on_half_of_the_cores(forward)",
+            "return results[0].result(), results[1].result()",
+            "return results[1].result(), results[0].result()",
         ),
     ),
     # inference

@@ -181,20 +181,21 @@ def run_directions(function: Callable, forward: tuple, backward: tuple, device: 
     inference = torch.is_inference_mode_enabled()
 
     def run_on_half_of_the_cores(arguments):
-        torch.set_num_threads(threads // 2)  # of the calling thread only
+        if torch.get_num_threads() != threads // 2:
+            torch.set_num_threads(threads // 2)  # of this thread, and of those that call torch for the first time
         with torch.inference_mode(inference), torch.no_grad():
             return function(*arguments)
 
-    other = direction_threads().submit(run_on_half_of_the_cores, backward)
+    results = [direction_threads().submit(run_on_half_of_the_cores, each) for each in (forward, backward)]
     try:
-        return run_on_half_of_the_cores(forward), other.result()
+        return results[0].result(), results[1].result()
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(threads)  # of other threads again
 
 
 @cache
 def direction_threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(thread_name_prefix="elmo")
+    return ThreadPoolExecutor(max_workers=2, thread_name_prefix="elmo")
 
 
 if hasattr(os, "register_at_fork"):

@@ -48,10 +48,11 @@ from .lstm_elmo import (
     packed_products,
     plain_products,
     requires_grad,
+    run_directions,
     stacked_products,
 )
 from .padded_elmo import padded_layers
-from .products_elmo import PackedLinear, PlainLinear, PreparedWeights, can_compute_int8, packed_dtype
+from .products_elmo import PackedLinear, PlainLinear, PreparedWeights, can_compute_int8, packed_dtype, plain_is_faster
 from .quantization_elmo import ElmoLinear, Int8Module, register, report_mismatches
 from .softmax_elmo import full_softmax_loss, sampled_softmax_loss
 
@@ -432,7 +433,7 @@ class ElmoLayer(GradientCheckpointingLayer):
         return *outputs, torch.stack(last_h), torch.stack(last_c)
 
     @torch.compiler.disable
-    def inference(self, x, words, h, c, batch_sizes, same_start) -> list[tuple[torch.Tensor, ...]]:
+    def inference(self, x, words, h, c, batch_sizes, same_start) -> Sequence[tuple[torch.Tensor, ...]]:
         """Return outputs (N, P), last h (B, P) and last c (B, H) of each direction, without a gradient."""
         lstms = self.forward_lstm, self.backward_lstm
         options = batch_sizes, self.cell_clip, self.output_clip, same_start
@@ -441,7 +442,9 @@ class ElmoLayer(GradientCheckpointingLayer):
             """W, R, b, V of each direction"""
             return [lstm(*each, keep_int8=keep_int8)[1:5] for lstm, *each in zip(lstms, x, h, c)]
 
-        dtype, size = compute_dtype(lstms[0].bias, h), lstms[0].recurrent_weight.nbytes
+        dtype, recurrent_weight = compute_dtype(lstms[0].bias, h), lstms[0].recurrent_weight
+        packed = packed_dtype(dtype, h.device)
+        is_packed_float32 = dtype == packed == torch.float32
         h, c = h.to(dtype), c.to(torch.promote_types(dtype, torch.float32))
         if lstms[0].is_int8("recurrent_weight") and self.h_bound is not None and can_compute_int8(h.device):
             bound = self.h_bound
@@ -453,17 +456,19 @@ class ElmoLayer(GradientCheckpointingLayer):
                     for each in weights(keep_int8=True)
                 ],
             )
-        elif (packed := packed_dtype(dtype, h.device)) is None:
-            products = [plain_products(*each) for each in weights()]
-        elif h.shape[1] <= STACKED_SENTENCES and dtype == torch.float32 and size <= STACKED_BYTES:
+        elif is_packed_float32 and h.shape[1] <= STACKED_SENTENCES and recurrent_weight.nbytes <= STACKED_BYTES:
             stacked = self.prepared.get("stacked", lstms, lambda: stacked_products(*zip(*weights())))
             x = torch.stack([each if index is None else each[index] for index, each in zip(words, x)])
             x = x.to(dtype)
             return list(zip(*lstm_inference(stacked, x, None, h, c, *options)))
+        elif packed is None or (is_packed_float32 and plain_is_faster(recurrent_weight)):
+            products = [plain_products(*each) for each in weights()]
         else:
-            products = self.prepared.get(packed, lstms, lambda: [packed_products(each, packed) for each in weights()])
+            products = self.prepared.get(dtype, lstms, lambda: [packed_products(each, packed) for each in weights()])
         with torch.autocast(h.device.type, enabled=False):
-            return [lstm_inference(*each, *options) for each in zip(products, x, words, h, c)]
+            forward, backward = [(*each, *options) for each in zip(products, x, words, h, c)]
+            mean_rows = sum(batch_sizes) // max(len(batch_sizes), 1)
+            return run_directions(lstm_inference, forward, backward, device=h.device, batch_size=mean_rows)
 
 
 class ElmoBiLM(nn.Module):
@@ -539,24 +544,27 @@ class ElmoMix(nn.Module):
         self.gamma = nn.Parameter(torch.ones(1)) if config.mix != "fixed" else None
 
     def forward(self, layers: list[torch.Tensor] | None = None, mask: torch.Tensor | None = None):
-        """L + 1 layers (B, T, 2P), zero where mask (B, T) is false -> (B, T, 2P); without layers: s_0 ... s_L, gamma"""
+        """L + 1 layers (N, 2P), or (B, T, 2P) and zero where mask (B, T) is false -> the same shape; without layers:
+        s_0 ... s_L, gamma"""
         weights = list(torch.softmax(self.weights, 0)) if self.kind == "learned" else self.fixed_weights
-        if layers is None or mask is None:
+        if layers is None:
             return weights, 1.0 if self.gamma is None else self.gamma
         if self.kind == "top":
             return self.gamma * layers[-1]
         if self.layer_norm:
-            layers = [self.normalize(layer, mask[..., None]) for layer in layers]
+            layers = [self.normalize(layer, mask) for layer in layers]
         mixed = sum(weight * layer for weight, layer in zip(weights, layers))
         return mixed if self.gamma is None else self.gamma * mixed
 
     @staticmethod
-    def normalize(layer: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def normalize(layer: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         # One mean and variance for the whole batch, AllenNLP's epsilon, no scale and no shift. Sums over a batch would
         # overflow in half precision.
         wide = layer.to(torch.promote_types(layer.dtype, torch.float32))
+        if mask is None:
+            mask = torch.ones_like(layer[..., 0], dtype=torch.bool)
         number = (mask.sum() * layer.shape[-1]).clamp(min=1)
-        centered = (wide - wide.sum() / number) * mask
+        centered = (wide - wide.sum() / number) * mask[..., None]
         return (centered / torch.sqrt(centered.square().sum() / number + 1e-13)).to(layer.dtype)
 
 
@@ -855,10 +863,10 @@ class ElmoModel(ElmoPreTrainedModel):
         if state is not None:
             check_state(self.config, state, batch_size=len(mask))
         layers, last_state = self.bilm(x, words, packing, state)
-        layers = [unpack(layer, packing, mask) for layer in layers]
+        hidden_states = select_layers(layers, output_hidden_states)
         return ElmoModelOutput(
-            last_hidden_state=self.mix(layers, mask),
-            hidden_states=select_layers(layers, output_hidden_states),
+            last_hidden_state=unpack(self.mix(layers), packing, mask),
+            hidden_states=hidden_states and tuple(unpack(layer, packing, mask) for layer in hidden_states),
             state=last_state if output_state or state is not None else None,
         )
 
@@ -878,8 +886,10 @@ class ElmoModel(ElmoPreTrainedModel):
         return x.to(compute_dtype(self.bilm.bias, x)), inverse
 
 
-def unpack(layer: torch.Tensor, packing: Packing, mask: torch.Tensor) -> torch.Tensor:
-    """Pad packed words: (N, 2P) -> (B, T, 2P), zeros at padding"""
+def unpack(layer: torch.Tensor | None, packing: Packing, mask: torch.Tensor) -> torch.Tensor | None:
+    """Pad packed words: (N, 2P) -> (B, T, 2P), zeros at padding; None -> None"""
+    if layer is None:
+        return None
     padded = layer.new_zeros(mask.numel(), layer.shape[1]).index_copy(0, packing.positions.to(layer.device), layer)
     return padded.view(*mask.shape, layer.shape[1])
 

@@ -7,12 +7,13 @@ layout of their own: `PackedLinear` in float32 or bfloat16, `Int8Linear` in 8 bi
 `PreparedWeights` keeps such copies until a weight changes.
 
 A row of a product does not depend on the other rows: `PackedLinear` and `Int8Linear` give the same bits for any number
-of rows on the processors that we know, `StackedLinear` the same numbers up to rounding.
+of rows on the processors that we know, `PlainLinear` and `StackedLinear` the same numbers up to rounding.
 
 Weights are stored (in, out), as in TensorFlow.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -22,6 +23,8 @@ from torch import nn
 # sample has to be read from memory each time.
 SMALL_WEIGHT = 8192
 SAMPLES = 256
+# MKL rearranges a weight for each product, which is fast for one that stays in the cache of a core.
+PLAIN_BYTES = 1 << 21
 
 
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
@@ -45,6 +48,18 @@ def packed_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype | None
         return dtype
     is_half = dtype in (torch.bfloat16, torch.float16)
     return torch.float32 if is_half and can_pack(torch.float32, device) else None
+
+
+def plain_is_faster(weight: torch.Tensor) -> bool:
+    """Return whether plain products are faster than packed ones: those of MKL on Intel, for small float32 weights."""
+    return weight.dtype == torch.float32 and weight.nbytes <= PLAIN_BYTES and mkl_is_fast()
+
+
+@cache
+def mkl_is_fast() -> bool:
+    """Return whether torch computes plain products by MKL, on a processor for which its fastest kernels are."""
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # which older versions of torch lack
+    return torch.backends.mkl.is_available() and capabilities.get("cpu_name", "").startswith("Intel")
 
 
 def can_compute_int8(device: torch.device) -> bool:

@@ -61,7 +61,7 @@ def test_default_checkpoint(capsys, tmp_path, monkeypatch):
         assert f"{each.layer:<9} mean {each.mean:.6f}, lowest {each.lowest:.5f}" in out
         assert each.mean > 0.9995 and each.lowest > 0.998
     perplexities = [model.perplexity(quantize.SENTENCES).both for model in models]
-    assert abs(perplexities[1] / perplexities[0] - 1) < 0.005
+    assert abs(perplexities[1] / perplexities[0] - 1) < 0.01  # of 82 words, so rounding counts
 
 
 @pytest.mark.parametrize("model_class", [ElmoModel, ElmoForPreTraining, ElmoForTokenClassification])
