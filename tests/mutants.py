@@ -390,6 +390,7 @@ MUTANTS = [
             "torch.cat([x[: number - n], x])",
         ),
         ("products: half precision is never packed", "if is_half and can_pack", "if False and can_pack"),
+        ("products: large weights are not packed on Intel", "weight.nbytes <= PLAIN_BYTES and ", ""),
         ("products: int8 numbers rounded down", "128.5]", "128.0]"),
         ("products: int8 numbers beyond the bound change their sign", ".clamp_(1, 255)", ""),
         (
@@ -409,8 +410,13 @@ MUTANTS = [
     ),
     *in_file(
         "modeling_elmo.py",
-        "test_inference.py -k 'cache or words or used or alike or modes or prepares or sums or windows'",
+        "test_inference.py -k 'autocast or cache or words or used or alike or modes or prepares or sums or windows'",
         ("recalled words: not bounded", "                known.clear()\n", "                pass\n"),
+        (
+            "inference: float32 copies of float32 weights used for bfloat16 ones",
+            "self.prepared.get(dtype, lstms",
+            "self.prepared.get(packed, lstms",
+        ),
         ("recalled words: of another dtype", '("words", dtype), [self], dict', '("words", 0), [self], dict'),
         (
             "recalled words: kept while training",

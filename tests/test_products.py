@@ -21,8 +21,10 @@ from transformers_elmo.products_elmo import (
     StackedLinear,
     can_compute_int8,
     can_pack,
+    mkl_is_fast,
     packed_dtype,
     pad_rows,
+    plain_is_faster,
     round_rows,
 )
 
@@ -122,6 +124,27 @@ def test_a_row_of_a_packed_product_does_not_depend_on_the_others(shape, dtype):
     assert_rows_alone(lambda part: linear(x[part]), rows)
     assert_rows_alone(lambda part: with_bias(x[part]), rows)
     assert_rows_alone(lambda part: linear.add(sums[part].clone(), x[part]), rows)
+
+
+@pytest.mark.parametrize("name, is_fast", [("Intel Xeon 2.50GHz", True), ("AMD EPYC 9R14", False), (None, False)])
+def test_plain_products_are_chosen_for_small_weights_where_mkl_is_fast(monkeypatch, name, is_fast):
+    capabilities = {} if name is None else {"cpu_name": name}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    mkl_is_fast.cache_clear()
+    try:
+        assert plain_is_faster(torch.empty(128, 4096)) is is_fast
+        assert not plain_is_faster(torch.empty(256, 8192))
+        assert not plain_is_faster(torch.empty(128, 4096, dtype=torch.bfloat16))
+        assert not plain_is_faster(torch.empty(128, 4096, dtype=torch.int8))
+        mkl_is_fast.cache_clear()
+        monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: False)
+        assert not plain_is_faster(torch.empty(128, 4096))
+        mkl_is_fast.cache_clear()
+        monkeypatch.delattr(torch.cpu, "get_capabilities")
+        assert not plain_is_faster(torch.empty(128, 4096))
+    finally:
+        mkl_is_fast.cache_clear()
 
 
 # Numbers of rows.
