@@ -182,7 +182,8 @@ def run_directions(function: Callable, forward: tuple, backward: tuple, device: 
 
     def run_on_half_of_the_cores(arguments):
         if torch.get_num_threads() != threads // 2:
-            torch.set_num_threads(threads // 2)  # of this thread, and of those that call torch for the first time
+            # Of this thread, and the default of threads that have not called torch yet, which is restored below.
+            torch.set_num_threads(threads // 2)
         with torch.inference_mode(inference), torch.no_grad():
             return function(*arguments)
 
@@ -190,7 +191,7 @@ def run_directions(function: Callable, forward: tuple, backward: tuple, device: 
     try:
         return results[0].result(), results[1].result()
     finally:
-        torch.set_num_threads(threads)  # of other threads again
+        torch.set_num_threads(threads)
 
 
 @cache
