@@ -58,7 +58,7 @@ def plain_is_faster(weight: torch.Tensor) -> bool:
 @cache
 def mkl_is_fast() -> bool:
     """Return whether torch computes plain products by MKL, on a processor for which its fastest kernels are."""
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # which older versions of torch lack
+    capabilities: dict = getattr(torch.cpu, "get_capabilities", dict)()  # which older versions of torch lack
     return torch.backends.mkl.is_available() and capabilities.get("cpu_name", "").startswith("Intel")
 
 
