@@ -272,6 +272,16 @@ def test_outputs_of_a_sentence_do_not_depend_on_its_batch(inputs, mask, seed):
         assert not layer[~mask].any(), "padding is not zero"
 
 
+def test_hidden_states_have_gradients():
+    """The mix is computed from the hidden states that are returned, so their gradients can be read."""
+    model = randomize(ElmoModel(tiny_config()))
+    outputs = model(**random_batch(model.config, [3, 5, 1]), output_hidden_states=True)
+    for layer in outputs.hidden_states:
+        layer.retain_grad()
+    outputs.last_hidden_state.square().sum().backward()
+    assert all(layer.grad.abs().sum() > 0 for layer in outputs.hidden_states)
+
+
 @given(mask=masks(), seed=st.integers(0, 1000))
 def test_layer_norm_ignores_padding(mask, seed):
     model = build(torch.float64, mix_layer_norm=True)

@@ -544,27 +544,24 @@ class ElmoMix(nn.Module):
         self.gamma = nn.Parameter(torch.ones(1)) if config.mix != "fixed" else None
 
     def forward(self, layers: list[torch.Tensor] | None = None, mask: torch.Tensor | None = None):
-        """L + 1 layers (N, 2P), or (B, T, 2P) and zero where mask (B, T) is false -> the same shape; without layers:
-        s_0 ... s_L, gamma"""
+        """L + 1 layers (B, T, 2P), zero where mask (B, T) is false -> (B, T, 2P); without layers: s_0 ... s_L, gamma"""
         weights = list(torch.softmax(self.weights, 0)) if self.kind == "learned" else self.fixed_weights
-        if layers is None:
+        if layers is None or mask is None:
             return weights, 1.0 if self.gamma is None else self.gamma
         if self.kind == "top":
             return self.gamma * layers[-1]
         if self.layer_norm:
-            layers = [self.normalize(layer, mask) for layer in layers]
+            layers = [self.normalize(layer, mask[..., None]) for layer in layers]
         mixed = sum(weight * layer for weight, layer in zip(weights, layers))
         return mixed if self.gamma is None else self.gamma * mixed
 
     @staticmethod
-    def normalize(layer: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    def normalize(layer: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         # One mean and variance for the whole batch, AllenNLP's epsilon, no scale and no shift. Sums over a batch would
         # overflow in half precision.
         wide = layer.to(torch.promote_types(layer.dtype, torch.float32))
-        if mask is None:
-            mask = torch.ones_like(layer[..., 0], dtype=torch.bool)
         number = (mask.sum() * layer.shape[-1]).clamp(min=1)
-        centered = (wide - wide.sum() / number) * mask[..., None]
+        centered = (wide - wide.sum() / number) * mask
         return (centered / torch.sqrt(centered.square().sum() / number + 1e-13)).to(layer.dtype)
 
 
@@ -863,10 +860,10 @@ class ElmoModel(ElmoPreTrainedModel):
         if state is not None:
             check_state(self.config, state, batch_size=len(mask))
         layers, last_state = self.bilm(x, words, packing, state)
-        hidden_states = select_layers(layers, output_hidden_states)
+        layers = [unpack(layer, packing, mask) for layer in layers]
         return ElmoModelOutput(
-            last_hidden_state=unpack(self.mix(layers), packing, mask),
-            hidden_states=hidden_states and tuple(unpack(layer, packing, mask) for layer in hidden_states),
+            last_hidden_state=self.mix(layers, mask),
+            hidden_states=select_layers(layers, output_hidden_states),
             state=last_state if output_state or state is not None else None,
         )
 
@@ -886,10 +883,8 @@ class ElmoModel(ElmoPreTrainedModel):
         return x.to(compute_dtype(self.bilm.bias, x)), inverse
 
 
-def unpack(layer: torch.Tensor | None, packing: Packing, mask: torch.Tensor) -> torch.Tensor | None:
-    """Pad packed words: (N, 2P) -> (B, T, 2P), zeros at padding; None -> None"""
-    if layer is None:
-        return None
+def unpack(layer: torch.Tensor, packing: Packing, mask: torch.Tensor) -> torch.Tensor:
+    """Pad packed words: (N, 2P) -> (B, T, 2P), zeros at padding"""
     padded = layer.new_zeros(mask.numel(), layer.shape[1]).index_copy(0, packing.positions.to(layer.device), layer)
     return padded.view(*mask.shape, layer.shape[1])
 
