@@ -143,7 +143,7 @@ def test_packed_weights_give_the_vectors_of_plain_ones(options):
 
 @pytest.mark.parametrize("options", MODEL_OPTIONS.values(), ids=MODEL_OPTIONS)
 def test_small_weights_can_stay_as_they_are(options, monkeypatch):
-    """Where plain products are faster, a sentence has the vectors of packed weights, alone and in a batch."""
+    """Where plain products are faster, the vectors are those of packed weights."""
     model = randomize(ElmoModel(tiny_config(**{**SIZES, **options}))).eval()
     expected = outputs(model)
     kinds = [set(layer.prepared.copies) for layer in model.bilm.layers]
@@ -283,6 +283,23 @@ def test_a_sentence_has_the_same_vectors_in_any_batch(precision, seed, number, t
         assert_near(found, [expected[index] for index in chosen], 1e-6)
         if number > STACKED_SENTENCES:
             assert_equal(found, [vectors_of_a_batch(boundaries)[index] for index in chosen])
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 99), st.sampled_from([5, 8, 33, 64]), st.sampled_from([1, 2]), st.booleans())
+def test_a_sentence_has_the_same_vectors_in_any_batch_of_plain_products(seed, number, threads, boundaries):
+    expected = vectors_of_sentences_alone("float32", boundaries)
+    chosen = torch.randperm(64, generator=torch.Generator().manual_seed(seed))[:number].tolist()
+    torch.set_num_threads(threads)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(modeling_elmo, "plain_is_faster", lambda weight: True)
+            model = build("float32")
+            found = vectors(model, [sentences(boundaries)[index] for index in chosen])
+    finally:
+        torch.set_num_threads(1)
+    assert not any(layer.prepared.copies for layer in model.bilm.layers)
+    assert_near(found, [expected[index] for index in chosen], 1e-6)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
